@@ -1,0 +1,115 @@
+package plugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Manifest is a plugin's plugin.json: what the host must know before it starts
+// the plugin.
+type Manifest struct {
+	ID          string `json:"id"`
+	Name        string `json:"name,omitempty"`
+	Version     string `json:"version"`
+	Description string `json:"description,omitempty"`
+	// Command is the executable and its arguments, relative to the manifest's
+	// folder; Builtin names a plugin of the host's own executable. Exactly one
+	// of them is given.
+	Command []string `json:"command,omitempty"`
+	Builtin string   `json:"builtin,omitempty"`
+	// Protocol is the handshake's version; it almost never changes.
+	Protocol int `json:"protocol"`
+	// Mux and MTLS switch off broker multiplexing and mutual TLS, for languages
+	// that lack them. Nil means on.
+	Mux  *bool `json:"mux,omitempty"`
+	MTLS *bool `json:"mtls,omitempty"`
+	// Permissions lists what the plugin may ask of the host.
+	Permissions []Permission `json:"permissions,omitempty"`
+	// ConfigSchema is the JSON Schema of its configuration, an object schema.
+	ConfigSchema json.RawMessage `json:"configSchema"`
+	// Commands lists the commands it brings, so that help needs no start.
+	Commands []string `json:"commands"`
+}
+
+// ProtocolVersion is the version of the handshake that this host speaks.
+const ProtocolVersion = 1
+
+// Permission is one thing a plugin may ask of the host: [PermSessionRead],
+// [PermSessionWrite], [PermSessionNew], or "rpc:<method>".
+type Permission string
+
+// The permissions.
+const (
+	PermSessionRead  Permission = "session.read"
+	PermSessionWrite Permission = "session.write"
+	PermSessionNew   Permission = "session.new"
+)
+
+// PermRPC is the permission to call a gateway method.
+func PermRPC(method string) Permission { return Permission("rpc:" + method) }
+
+var (
+	idPattern      = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	commandPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
+)
+
+// ParseManifest reads a plugin.json. Unknown keys, missing ones and wrong
+// values are refused by name. Errors have the code usage.
+func ParseManifest(data []byte) (*Manifest, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var m Manifest
+	if err := dec.Decode(&m); err != nil {
+		return nil, Errorf(Usage, "plugin.json: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, Errorf(Usage, "plugin.json: more than one JSON value")
+	}
+	bad := func(field, why string) (*Manifest, error) {
+		return nil, Errorf(Usage, "plugin.json: %s: %s", field, why).WithDetail("field", field)
+	}
+	switch {
+	case !idPattern.MatchString(m.ID):
+		return bad("id", "want lower-case letters, digits and hyphens, beginning with a letter")
+	case m.Version == "":
+		return bad("version", "missing")
+	case (len(m.Command) == 0) == (m.Builtin == ""):
+		return bad("command", "give either command or builtin")
+	case len(m.Command) > 0 && m.Command[0] == "":
+		return bad("command", "the executable's name is empty")
+	case m.Protocol <= 0:
+		return bad("protocol", "want a positive number")
+	case len(m.Commands) == 0:
+		return bad("commands", "want at least one command")
+	}
+	for _, c := range m.Commands {
+		if !commandPattern.MatchString(c) {
+			return bad("commands", "bad command name "+c)
+		}
+	}
+	for _, p := range m.Permissions {
+		known := []Permission{PermSessionRead, PermSessionWrite, PermSessionNew}
+		if !slices.Contains(known, p) && (!strings.HasPrefix(string(p), "rpc:") || len(p) == len("rpc:")) {
+			return bad("permissions", "unknown permission "+string(p))
+		}
+	}
+	var schema map[string]json.RawMessage
+	if err := json.Unmarshal(m.ConfigSchema, &schema); err != nil || string(schema["type"]) != `"object"` {
+		return bad("configSchema", `want a JSON Schema of type "object"`)
+	}
+	return &m, nil
+}
+
+// Has reports whether the manifest asks for a permission.
+func (m *Manifest) Has(p Permission) bool { return slices.Contains(m.Permissions, p) }
+
+// UsesMux reports whether the plugin multiplexes its broker.
+func (m *Manifest) UsesMux() bool { return m.Mux == nil || *m.Mux }
+
+// UsesMTLS reports whether the plugin speaks mutual TLS.
+func (m *Manifest) UsesMTLS() bool { return m.MTLS == nil || *m.MTLS }
