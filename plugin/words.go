@@ -30,13 +30,32 @@ func (v *Verb) Usage() string {
 // of a flag that exists in its negative form only.
 func (f *Flag) Field() string { return Camel(strings.TrimPrefix(f.Name, "no-")) }
 
+// Placeholder stands for the flag's value in help and hints: "<text>". It is ""
+// for a boolean, which needs none.
+func (f *Flag) Placeholder() string {
+	switch f.Type {
+	case TypeBool:
+		return ""
+	case TypeInt:
+		return "<number>"
+	case TypeMap:
+		return "<key=value>"
+	case TypeDuration:
+		return "<duration>"
+	}
+	if f.Enum != nil {
+		return "<" + strings.Join(f.Enum, "|") + ">"
+	}
+	return "<text>"
+}
+
 // Nearest returns those of the known words that someone who typed word most
 // likely meant, at most three, best first and otherwise in the order of known.
 // It ignores case; it returns nil where nothing is near.
 func Nearest(word string, known []string) []string {
 	const most = 3
 	typed := []rune(strings.ToLower(word))
-	limit := min(3, (len(typed)+2)/3)
+	limit := min(3, max(1, len(typed)/3), len(typed))
 	byDistance := make([][]string, limit+1)
 	for _, k := range known {
 		lower := strings.ToLower(k)
