@@ -1,0 +1,336 @@
+package host
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"github.com/tailscale/hujson"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"sess/plugin"
+)
+
+//go:embed config.schema.json
+var configSchema []byte
+
+// configLimit bounds the size of a config.json, in bytes.
+const configLimit = 4 << 20
+
+// Config is config.json, validated. The zero value is an empty file: every
+// default holds.
+type Config struct {
+	Plugins struct {
+		Entries map[string]PluginEntry `json:"entries"`
+	} `json:"plugins"`
+	Models struct {
+		Default   string                   `json:"default"`
+		Providers map[string]ModelProvider `json:"providers"`
+	} `json:"models"`
+
+	raw  map[string]any
+	path string
+}
+
+// PluginEntry is plugins.entries.<id>.
+type PluginEntry struct {
+	Enabled *bool           `json:"enabled"` // nil means true
+	Config  json.RawMessage `json:"config"`
+}
+
+// ModelProvider is models.providers.<id>.
+type ModelProvider struct {
+	Kind string `json:"kind"`
+}
+
+// ConfigPath is where the configuration of a home lies.
+func ConfigPath(home string) string { return filepath.Join(home, "config.json") }
+
+// LoadConfig reads and validates config.json, JSON with comments and trailing
+// commas. A file that is absent is an empty one. Errors have the code usage and
+// name every field that is wrong.
+func LoadConfig(home string) (*Config, error) {
+	c := &Config{path: ConfigPath(home)}
+	data, err := readConfig(c.path)
+	if err != nil || data == nil {
+		return c, err
+	}
+	std, err := hujson.Standardize(data)
+	if err != nil {
+		return nil, configError(c.path, []string{err.Error()})
+	}
+	if key, ok := duplicateKey(std); ok {
+		return nil, configError(c.path, []string{key + ": given twice"})
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(std))
+	if err != nil {
+		return nil, configError(c.path, []string{err.Error()})
+	}
+	if faults := validate(configSchema, value, ""); len(faults) > 0 {
+		return nil, configError(c.path, faults)
+	}
+	c.raw, _ = value.(map[string]any)
+	if err := json.Unmarshal(std, c); err != nil {
+		return nil, configError(c.path, []string{err.Error()})
+	}
+	return c, nil
+}
+
+// readConfig returns nil where there is no file.
+func readConfig(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, plugin.Errorf(plugin.Denied, "cannot read %s: %w", path, err).WithHint("make the file readable for you")
+	case !info.Mode().IsRegular():
+		return nil, plugin.Errorf(plugin.Usage, "%s is not a file", path).WithHint("move it away; without it the defaults hold")
+	case info.Size() > configLimit:
+		return nil, plugin.Errorf(plugin.Usage, "%s has %d bytes, more than the limit of %d", path, info.Size(), configLimit)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.Denied, "cannot read %s: %w", path, err).WithHint("make the file readable for you")
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	return data, nil
+}
+
+func configError(path string, faults []string) error {
+	return plugin.Errorf(plugin.Usage, "%s: %s", path, strings.Join(faults, "; ")).
+		WithHint("correct the file, then check it with: sess config validate").
+		WithDetail("file", path)
+}
+
+// Enabled reports whether a plugin is switched on; bundled ones are by default.
+func (c *Config) Enabled(id string) bool {
+	e, ok := c.Plugins.Entries[id]
+	return !ok || e.Enabled == nil || *e.Enabled
+}
+
+// PluginConfig validates a plugin's part of the configuration against its
+// manifest's schema and returns it with the schema's defaults filled in.
+func (c *Config) PluginConfig(m *plugin.Manifest) (json.RawMessage, error) {
+	value := map[string]any{}
+	if raw := c.Plugins.Entries[m.ID].Config; raw != nil {
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			return nil, configError(c.path, []string{err.Error()})
+		}
+		at := "plugins.entries." + m.ID + ".config"
+		if faults := validate(m.ConfigSchema, v, at); len(faults) > 0 {
+			return nil, configError(c.path, faults)
+		}
+		value, _ = v.(map[string]any)
+	}
+	var schema struct {
+		Properties map[string]struct {
+			Default any `json:"default"`
+		} `json:"properties"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(m.ConfigSchema))
+	dec.UseNumber()
+	if err := dec.Decode(&schema); err != nil {
+		return nil, plugin.Errorf(plugin.Usage, "plugin.json of %s: configSchema: %w", m.ID, err)
+	}
+	for key, p := range schema.Properties {
+		if _, given := value[key]; !given && p.Default != nil {
+			value[key] = p.Default
+		}
+	}
+	return json.Marshal(value)
+}
+
+// validate checks value against a JSON Schema and returns one line for each
+// fault, each beginning with the path of the field.
+func validate(schema []byte, value any, at string) []string {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return []string{"schema: " + err.Error()}
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("schema.json", doc); err != nil {
+		return []string{"schema: " + err.Error()}
+	}
+	s, err := c.Compile("schema.json")
+	if err != nil {
+		return []string{"schema: " + err.Error()}
+	}
+	err = s.Validate(value)
+	if err == nil {
+		return nil
+	}
+	verr, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return []string{err.Error()}
+	}
+	var faults []string
+	collect(verr, doc, value, at, &faults)
+	slices.Sort(faults)
+	return slices.Compact(faults)
+}
+
+// collect flattens a validation error into lines.
+func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]string) {
+	if len(e.Causes) > 0 {
+		for _, c := range e.Causes {
+			collect(c, schema, root, at, out)
+		}
+		return
+	}
+	where := at
+	value := root
+	for _, step := range e.InstanceLocation {
+		where = join(where, step)
+		value = child(value, step)
+	}
+	if where == "" {
+		where = "the file"
+	}
+	say := func(path, format string, args ...any) {
+		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
+	}
+	switch k := e.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		for _, p := range k.Properties {
+			meant := ""
+			if near := plugin.Nearest(p, knownKeys(schema, e.SchemaURL)); len(near) > 0 {
+				meant = "; did you mean " + near[0] + "?"
+			}
+			say(join(where, p), "unknown key%s", meant)
+		}
+	case *kind.Type:
+		say(where, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
+	case *kind.Enum:
+		say(where, "want one of %s, got %s", list(k.Want), show(value))
+	case *kind.Minimum:
+		say(where, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
+	case *kind.Maximum:
+		say(where, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
+	case *kind.Required:
+		for _, p := range k.Missing {
+			say(join(where, p), "missing")
+		}
+	case *kind.MinLength:
+		say(where, "must not be empty")
+	case *kind.Pattern:
+		say(where, "%s is not allowed; want it to match %s", show(value), k.Want)
+	case *kind.PropertyNames:
+		say(join(where, k.Property), "this key is not allowed")
+	default:
+		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
+	}
+}
+
+func join(path, step string) string {
+	if path == "" {
+		return step
+	}
+	return path + "." + step
+}
+
+func child(value any, step string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		return v[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(v) {
+			return v[i]
+		}
+	}
+	return nil
+}
+
+// knownKeys lists the properties of the schema that a fault's URL points at.
+func knownKeys(schema any, url string) []string {
+	_, pointer, _ := strings.Cut(url, "#/")
+	for step := range strings.SplitSeq(pointer, "/") {
+		if step != "" {
+			schema = child(schema, step)
+		}
+	}
+	properties, _ := child(schema, "properties").(map[string]any)
+	return slices.Sorted(maps.Keys(properties))
+}
+
+// show is a value as a message quotes it, shortened.
+func show(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	s := string(b)
+	if len(s) > 60 {
+		s = s[:57] + "..."
+	}
+	return s
+}
+
+func list(values []any) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = show(v)
+	}
+	return strings.Join(words, ", ")
+}
+
+func number(s string) string { return strings.TrimSuffix(s, "/1") }
+
+// duplicateKey returns the path of a key that an object gives twice.
+func duplicateKey(data []byte) (string, bool) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	return duplicateIn(dec, "")
+}
+
+func duplicateIn(dec *json.Decoder, at string) (string, bool) {
+	tok, err := dec.Token()
+	if err != nil {
+		return "", false
+	}
+	switch tok {
+	case json.Delim('{'):
+		seen := map[string]bool{}
+		for dec.More() {
+			tok, err := dec.Token()
+			key, _ := tok.(string)
+			if err != nil {
+				return "", false
+			}
+			if seen[key] {
+				return join(at, key), true
+			}
+			seen[key] = true
+			if path, dup := duplicateIn(dec, join(at, key)); dup {
+				return path, true
+			}
+		}
+		_, _ = dec.Token()
+	case json.Delim('['):
+		for i := 0; dec.More(); i++ {
+			if path, dup := duplicateIn(dec, join(at, strconv.Itoa(i))); dup {
+				return path, true
+			}
+		}
+		_, _ = dec.Token()
+	}
+	return "", false
+}
+
+// Keys lists the ids that the configuration has entries for, sorted.
+func (c *Config) Keys() []string { return slices.Sorted(maps.Keys(c.Plugins.Entries)) }

@@ -1,0 +1,350 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Modes of everything made here.
+const (
+	DirMode  fs.FileMode = 0o700
+	FileMode fs.FileMode = 0o600
+)
+
+// TempSuffix ends the name of every temp file; readers ignore such names.
+const TempSuffix = ".tmp"
+
+// File is an open file. Close reports write errors that came late.
+type File interface {
+	io.Reader
+	io.Writer
+	io.Closer
+	Stat() (fs.FileInfo, error)
+	Sync() error
+	Truncate(size int64) error
+}
+
+// FS is one folder and what lies below it. Names are slash-separated, relative
+// and local; a name that leaves the folder, also by a link, is refused. Errors
+// are *fs.PathError or *os.LinkError with the usual causes. Safe for concurrent
+// use.
+type FS interface {
+	// Dir is the folder's path, for messages.
+	Dir() string
+	// Open opens a regular file for reading; a link or another kind of file is
+	// refused.
+	Open(name string) (File, error)
+	// Create makes a new file for writing and fails if the name exists.
+	Create(name string) (File, error)
+	// Append opens a file for reading and appending; it is made if absent.
+	Append(name string) (File, error)
+	// Rename replaces newName.
+	Rename(oldName, newName string) error
+	Remove(name string) error
+	// Mkdir makes one folder; its parent must exist.
+	Mkdir(name string) error
+	// ReadDir lists a folder in order of name.
+	ReadDir(name string) ([]fs.DirEntry, error)
+	// Stat does not follow links.
+	Stat(name string) (fs.FileInfo, error)
+	// SyncDir makes the names in a folder durable.
+	SyncDir(name string) error
+	// Lock takes a kernel lock on a file, which is made if absent and never
+	// deleted. It waits until ctx ends; with wait false it fails at once with
+	// ErrLocked. The returned function releases it.
+	Lock(ctx context.Context, name string, mode LockMode, wait bool) (unlock func() error, err error)
+	Close() error
+}
+
+// LockMode is how a lock is held.
+type LockMode int
+
+// The lock modes.
+const (
+	Shared LockMode = iota
+	Exclusive
+)
+
+// ErrLocked is returned when a lock is held by somebody else.
+var ErrLocked = errors.New("locked by another process")
+
+// OpenFunc opens a folder as an FS; [OpenDir] is the real one.
+type OpenFunc func(dir string) (FS, error)
+
+// OpenDir makes the folder dir and its missing parents durably, tightens its
+// mode to 0700, and opens it. The caller closes it.
+func OpenDir(dir string) (FS, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := mkdirAll(dir); err != nil {
+		return nil, err
+	}
+	return OpenExisting(dir)
+}
+
+// OpenExisting is [OpenDir] for a folder that must be there: fs.ErrNotExist
+// otherwise. Its mode is tightened as far as the file system lets us.
+func OpenExisting(dir string) (FS, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: errNotDir}
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		_ = os.Chmod(dir, DirMode) // somebody else's folder: reading it still works
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &dirFS{root: root, dir: dir}, nil
+}
+
+// mkdirAll makes dir and its missing parents, each durable in its own parent.
+func mkdirAll(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: errNotDir}
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if parent == dir {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrNotExist}
+	}
+	if err := mkdirAll(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, DirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.Chmod(dir, DirMode); err != nil {
+		return err
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDirHandle(f), f.Close())
+}
+
+// dirFS is a folder of the operating system.
+type dirFS struct {
+	root *os.Root
+	dir  string
+}
+
+var _ FS = (*dirFS)(nil)
+
+func (d *dirFS) Dir() string { return d.dir }
+
+func (d *dirFS) Open(name string) (File, error) {
+	return d.open(name, os.O_RDONLY)
+}
+
+func (d *dirFS) Create(name string) (File, error) {
+	return d.open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+}
+
+func (d *dirFS) Append(name string) (File, error) {
+	return d.open(name, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+}
+
+// open opens a regular file, never through a link, and tightens its mode.
+func (d *dirFS) open(name string, flag int) (File, error) {
+	if flag&os.O_EXCL == 0 {
+		switch info, err := d.root.Lstat(name); {
+		case err == nil && !info.Mode().IsRegular():
+			return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: errNotRegular}
+		case err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)):
+			return nil, d.withPath(name, err)
+		}
+	}
+	f, err := d.root.OpenFile(name, flag|openFlags, FileMode)
+	if err != nil {
+		return nil, d.withPath(name, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(&fs.PathError{Op: "open", Path: d.path(name), Err: errNotRegular}, f.Close())
+	}
+	if perm := info.Mode().Perm(); perm&0o077 != 0 || flag&os.O_CREATE != 0 && perm != FileMode {
+		_ = f.Chmod(FileMode) // best effort: on a foreign file the owner decides
+	}
+	return f, nil
+}
+
+func (d *dirFS) Rename(oldName, newName string) error {
+	return d.withPath(newName, d.root.Rename(oldName, newName))
+}
+
+func (d *dirFS) Remove(name string) error { return d.withPath(name, d.root.Remove(name)) }
+
+func (d *dirFS) Mkdir(name string) error {
+	if err := d.root.Mkdir(name, DirMode); err != nil {
+		return d.withPath(name, err)
+	}
+	return d.withPath(name, d.root.Chmod(name, DirMode))
+}
+
+func (d *dirFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return nil, d.withPath(name, err)
+	}
+	list, err := f.ReadDir(-1)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, d.withPath(name, err)
+	}
+	sortEntries(list)
+	return list, nil
+}
+
+func (d *dirFS) Stat(name string) (fs.FileInfo, error) {
+	info, err := d.root.Lstat(name)
+	return info, d.withPath(name, err)
+}
+
+func (d *dirFS) SyncDir(name string) error {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return d.withPath(name, err)
+	}
+	return errors.Join(syncDirHandle(f), f.Close())
+}
+
+func (d *dirFS) Close() error { return d.root.Close() }
+
+func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
+
+// withPath gives an error the whole path, so that a message names the file a
+// person can look at.
+func (d *dirFS) withPath(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return &fs.PathError{Op: pe.Op, Path: d.path(name), Err: pe.Err}
+	}
+	if le, ok := errors.AsType[*os.LinkError](err); ok {
+		return &fs.PathError{Op: le.Op, Path: d.path(name), Err: le.Err}
+	}
+	return err
+}
+
+// MkdirAll makes the folder name and its missing parents below fsys, each
+// durable before it returns.
+func MkdirAll(fsys FS, name string) error {
+	if name == "." || name == "" {
+		return nil
+	}
+	if info, err := fsys.Stat(name); err == nil {
+		if !info.IsDir() {
+			return &fs.PathError{Op: "mkdir", Path: filepath.Join(fsys.Dir(), name), Err: errNotDir}
+		}
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := path.Dir(name)
+	if err := MkdirAll(fsys, parent); err != nil {
+		return err
+	}
+	if err := fsys.Mkdir(name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	return fsys.SyncDir(parent)
+}
+
+// ReadFile returns a file's content, at most limit bytes of it; a longer file
+// is an error. A limit of 0 means no limit.
+func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if limit > 0 && info.Size() > limit {
+		return nil, &fs.PathError{Op: "read", Path: filepath.Join(fsys.Dir(), name), Err: fmt.Errorf("%d bytes is more than the limit of %d", info.Size(), limit)}
+	}
+	buf := make([]byte, 0, info.Size()+512)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := f.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if errors.Is(err, io.EOF) {
+			return buf, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ReadHead returns at most n bytes of the beginning of a file, and its size.
+func ReadHead(fsys FS, name string, n int) ([]byte, fs.FileInfo, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	buf := make([]byte, n)
+	m, err := io.ReadFull(f, buf)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil, err
+	}
+	return buf[:m], info, nil
+}
+
+// Ignored reports whether scans pass over a file of this name: hidden names and
+// temp files are nobody's data.
+func Ignored(base string) bool {
+	return strings.HasPrefix(base, ".") || strings.HasSuffix(base, TempSuffix)
+}
+
+// Exists reports whether anything of that name is there.
+func Exists(fsys FS, name string) (bool, error) {
+	_, err := fsys.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// lockPoll bounds the pause between two tries for a lock.
+const lockPoll = 20 * time.Millisecond

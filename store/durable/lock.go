@@ -1,0 +1,113 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// Lock makes the lock file inside the root, so that its name cannot leave the
+// folder, and then locks it by its path.
+func (d *dirFS) Lock(ctx context.Context, name string, mode LockMode, wait bool) (func() error, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := d.Append(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	l := flock.New(d.path(name), flock.SetFlag(os.O_RDWR), flock.SetPermissions(FileMode))
+	try, wait1 := l.TryLock, l.TryLockContext
+	if mode == Shared {
+		try, wait1 = l.TryRLock, l.TryRLockContext
+	}
+	var ok bool
+	if wait {
+		ok, err = wait1(ctx, lockPoll)
+	} else {
+		ok, err = try()
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	if !ok {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: d.path(name), Err: ErrLocked}, l.Close())
+	}
+	return l.Close, nil
+}
+
+// Holder says who holds a lock: written beside it by the holder, for messages
+// only. Nothing is ever decided by it.
+type Holder struct {
+	PID       int       `json:"pid"`
+	Operation string    `json:"operation"`
+	Since     time.Time `json:"since"`
+}
+
+// String is the holder as a message names it.
+func (h Holder) String() string {
+	if h.PID == 0 {
+		return "another process"
+	}
+	s := fmt.Sprintf("process %d", h.PID)
+	if h.Operation != "" {
+		s += " (" + h.Operation + ")"
+	}
+	if !h.Since.IsZero() {
+		s += " since " + h.Since.Local().Format(time.TimeOnly)
+	}
+	return s
+}
+
+// LockedError is a lock that somebody else holds. It is ErrLocked.
+type LockedError struct {
+	Path   string
+	Holder Holder
+}
+
+func (e *LockedError) Error() string { return fmt.Sprintf("%s is locked by %s", e.Path, e.Holder) }
+
+// Is makes errors.Is(err, ErrLocked) true.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+const holderSuffix = ".holder"
+
+// LockAs takes an exclusive lock and writes down who holds it, so that others
+// can be told. A lock that is not free (at once, or before ctx ends if wait) is
+// a *LockedError that names the holder.
+func LockAs(ctx context.Context, fsys FS, name, operation string, wait bool) (func() error, error) {
+	unlock, err := fsys.Lock(ctx, name, Exclusive, wait)
+	if errors.Is(err, ErrLocked) || wait && errors.Is(err, context.DeadlineExceeded) {
+		return nil, &LockedError{Path: name, Holder: readHolder(fsys, name)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	holder, _ := json.Marshal(Holder{PID: os.Getpid(), Operation: operation, Since: time.Now().UTC()})
+	// It is written in place: it is no one's data, and a torn one says nothing.
+	if f, err := fsys.Append(name + holderSuffix); err == nil {
+		if f.Truncate(0) == nil {
+			_, _ = f.Write(holder)
+		}
+		_ = f.Close()
+	}
+	return unlock, nil
+}
+
+func readHolder(fsys FS, name string) Holder {
+	var h Holder
+	data, err := ReadFile(fsys, name+holderSuffix, 4096)
+	if err != nil || json.Unmarshal(data, &h) != nil {
+		return Holder{}
+	}
+	return h
+}

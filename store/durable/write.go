@@ -1,0 +1,166 @@
+package durable
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Temp is a file that is written and synced but not yet visible. Exactly one of
+// Publish and Discard ends it. Not safe for concurrent use.
+type Temp struct {
+	fsys FS
+	name string // of the temp file
+	done bool
+}
+
+// WriteTemp writes data to a new temp file in the folder of the name it is
+// meant for, and syncs it. On an error nothing is left behind, as far as the
+// disk allows.
+func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
+	dir, base := path.Split(target)
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	name := dir + "." + strings.TrimPrefix(short(base), ".") + "." + hex.EncodeToString(random[:]) + TempSuffix
+	f, err := fsys.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	n, err := f.Write(data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	// A close that fails may mean that a write was lost on the way.
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, errors.Join(err, ignoreMissing(fsys.Remove(name)))
+	}
+	return &Temp{fsys: fsys, name: name}, nil
+}
+
+// short keeps a temp file's name well under what file systems allow.
+func short(base string) string {
+	const most = 160
+	if len(base) > most {
+		return base[:most]
+	}
+	return base
+}
+
+// Rename makes the file visible under target, replacing what is there, without
+// syncing the folder: for a batch whose folder is synced once. A rename that is
+// refused for a moment, as when a scanner has the target open, is tried again a
+// few times. On an error the temp file is removed.
+func (t *Temp) Rename(target string) error {
+	if t.done {
+		return errors.New("temp file was used already")
+	}
+	t.done = true
+	err := t.fsys.Rename(t.name, target)
+	for pause := time.Millisecond; err != nil && transient(err) && pause < 300*time.Millisecond; pause *= 3 {
+		timer := time.NewTimer(pause)
+		<-timer.C
+		err = t.fsys.Rename(t.name, target)
+	}
+	if err != nil {
+		return errors.Join(err, ignoreMissing(t.fsys.Remove(t.name)))
+	}
+	return nil
+}
+
+// Publish makes the file visible under target, replacing what is there, and
+// durable before it returns. After an error of the folder's sync the file is
+// visible, but may be gone after a power cut.
+func (t *Temp) Publish(target string) error {
+	if err := t.Rename(target); err != nil {
+		return err
+	}
+	return t.fsys.SyncDir(path.Dir(target))
+}
+
+// Discard removes the file, unless it was published.
+func (t *Temp) Discard() error {
+	if t == nil || t.done {
+		return nil
+	}
+	t.done = true
+	return ignoreMissing(t.fsys.Remove(t.name))
+}
+
+// Write replaces or makes the file name, durably.
+func Write(fsys FS, name string, data []byte) error {
+	t, err := WriteTemp(fsys, name, data)
+	if err != nil {
+		return err
+	}
+	return t.Publish(name)
+}
+
+// Move renames a file and makes that durable in both folders.
+func Move(fsys FS, oldName, newName string) error {
+	if err := fsys.Rename(oldName, newName); err != nil {
+		return err
+	}
+	from, to := path.Dir(oldName), path.Dir(newName)
+	err := fsys.SyncDir(to)
+	if from != to {
+		err = errors.Join(err, fsys.SyncDir(from))
+	}
+	return err
+}
+
+// Remove deletes a file durably; one that is not there is no error.
+func Remove(fsys FS, name string) error {
+	switch err := fsys.Remove(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fsys.SyncDir(path.Dir(name))
+}
+
+// SweepTemps removes the temp files of a folder. The caller holds the locks
+// under which all of the folder's temp files are made. It returns how many went.
+func SweepTemps(fsys FS, dir string) (int, error) {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), TempSuffix) || !e.Type().IsRegular() {
+			continue
+		}
+		if err := ignoreMissing(fsys.Remove(path.Join(dir, e.Name()))); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// transient reports whether a rename may succeed when tried again.
+func transient(err error) bool {
+	return errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EACCES) || errors.Is(err, fs.ErrPermission)
+}
+
+func sortEntries(list []fs.DirEntry) {
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+}
