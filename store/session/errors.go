@@ -37,8 +37,9 @@ func (e *ExistsError) Error() string {
 // Is makes errors.Is(err, ErrExists) true.
 func (e *ExistsError) Is(target error) bool { return target == ErrExists }
 
-// ConflictError says that the stored revision is not the one that the change
-// was based on. It is ErrConflict.
+// ConflictError says that the stored state is not the one that the change was
+// based on. It is ErrConflict. Have and Want are equal where a program that
+// counts no revisions wrote the file meanwhile.
 type ConflictError struct {
 	Ref  Ref
 	Have int64 // stored
@@ -46,6 +47,9 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
+	if e.Have == e.Want {
+		return fmt.Sprintf("session %s was changed by another program meanwhile; read it again", e.Ref)
+	}
 	return fmt.Sprintf("session %s changed meanwhile: it has revision %d, not %d; read it again", e.Ref, e.Have, e.Want)
 }
 
