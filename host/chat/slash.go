@@ -31,7 +31,7 @@ func builtins() []builtin {
 		{"tools", "", "lists what the model may call", (*Chat).showTools},
 		{"live", "", "leaves a snapshot that is shown, back to the conversation", (*Chat).goLive},
 		{"exit", "", "leaves the chat; the session stays", exit},
-		{"quit", "", "is exit", exit},
+		{"quit", "", "is the same as /exit", exit},
 	}
 }
 
