@@ -90,9 +90,8 @@ func newTalk(session string) *talk {
 	}
 }
 
-// say adds messages of the given size.
-func (c *talk) say(t testing.TB, mark string, n, size int) *talk {
-	t.Helper()
+// speak adds messages of the given size.
+func (c *talk) speak(mark string, n, size int) *talk {
 	l := c.doc.List(transcript.ListMessages)
 	var add []transcript.Record
 	for range n {
@@ -106,7 +105,7 @@ func (c *talk) say(t testing.TB, mark string, n, size int) *talk {
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("Append: %v", err)
+		panic(err) // the records are whole lines
 	}
 	return c
 }
@@ -149,7 +148,7 @@ func (c *talk) mustSave(t testing.TB, p *snapshot.Pool, r snapshot.SaveRequest) 
 // put saves one short message under a name, over what is there.
 func put(t testing.TB, p *snapshot.Pool, name snapshot.Name, mark string) snapshot.Entry {
 	t.Helper()
-	return newTalk("s1").say(t, mark, 1, 0).mustSave(t, p, snapshot.SaveRequest{Name: name, Overwrite: true})
+	return newTalk("s1").speak(mark, 1, 0).mustSave(t, p, snapshot.SaveRequest{Name: name, Overwrite: true})
 }
 
 // content returns all messages of a snapshot, in one text.

@@ -40,7 +40,7 @@ func TestSaveAndRead(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
 	// Long enough for index chunks: their children are asked for in turn.
-	c := newTalk("s1").say(t, "long", 300, 60<<10)
+	c := newTalk("s1").speak("long", 300, 60<<10)
 	if len(c.doc.List(transcript.ListMessages).Index) == 0 {
 		t.Fatal("the conversation is too short to have index chunks")
 	}
@@ -76,7 +76,7 @@ func TestSaveAndRead(t *testing.T) {
 func TestSaveIntoUsedName(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	c := newTalk("s1").say(t, "a", 3, 0)
+	c := newTalk("s1").speak("a", 3, 0)
 	c.doc.Meta.Note, c.doc.Meta.Tags = "first", map[string]string{"k": "v"}
 	c.doc.Meta.Extra = map[string]transcriptRaw{"future": transcriptRaw(`{"k":1}`)}
 	old := c.mustSave(t, p, snapshot.SaveRequest{Name: "alpha"})
@@ -84,7 +84,7 @@ func TestSaveIntoUsedName(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	more := newTalk("s1").say(t, "a", 5, 0)
+	more := newTalk("s1").speak("a", 5, 0)
 	_, err := more.save(t.Context(), p, snapshot.SaveRequest{Name: "alpha"})
 	if e := wantAs[*snapshot.ExistsError](t, "save into a used name", err); e.Name != "alpha" {
 		t.Errorf("ExistsError names %q", e.Name)
@@ -143,7 +143,7 @@ func TestSaveMergeMetaSeesOldAndNew(t *testing.T) {
 func TestSaveWithoutItsChunksIsRefused(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	c := newTalk("s1").say(t, "x", 10, 60<<10)
+	c := newTalk("s1").speak("x", 10, 60<<10)
 	w, err := p.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestAutomaticNamesInOneInstant(t *testing.T) {
 	p := openPool(t, t.TempDir(), snapshot.Options{Now: func() time.Time { return now }})
 	var made []string
 	for i := range 4 {
-		e := newTalk("s1").say(t, fmt.Sprint("state", i), 1, 0).mustSave(t, p, snapshot.SaveRequest{AutoPrefix: "pre-load~"})
+		e := newTalk("s1").speak(fmt.Sprint("state", i), 1, 0).mustSave(t, p, snapshot.SaveRequest{AutoPrefix: "pre-load~"})
 		made = append(made, string(e.Name))
 		if got := first(t, p, e.Name); got != fmt.Sprint("state", i) {
 			t.Errorf("%s holds %q", e.Name, got)
@@ -224,15 +224,15 @@ func TestRollingSave(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
 	slot := snapshot.SaveRequest{Name: "autosave~", Rolling: true}
-	c := newTalk("s1").say(t, "turn", 3, 0)
+	c := newTalk("s1").speak("turn", 3, 0)
 	c.mustSave(t, p, slot)
-	c.say(t, "turn", 40, 20<<10).mustSave(t, p, slot)
+	c.speak("turn", 40, 20<<10).mustSave(t, p, slot)
 	if got := trashed(t, p); got != "" {
 		t.Errorf("an autosave that goes on put %q into the trash", got)
 	}
 	// A compacted history, and another session, replace what is kept nowhere else.
-	newTalk("s1").say(t, "summary", 1, 0).mustSave(t, p, slot)
-	newTalk("s2").say(t, "summary", 1, 0).mustSave(t, p, slot)
+	newTalk("s1").speak("summary", 1, 0).mustSave(t, p, slot)
+	newTalk("s2").speak("summary", 1, 0).mustSave(t, p, slot)
 	if got := trashed(t, p); got != "autosave~ autosave~" {
 		t.Errorf("trash %q, want both old versions", got)
 	}
@@ -322,7 +322,7 @@ func TestReadFindsWrongContent(t *testing.T) {
 func TestCheckFindsMissingAndDamagedChunks(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	newTalk("s1").say(t, "x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
+	newTalk("s1").speak("x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
 	s, err := p.Read(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -352,8 +352,8 @@ func TestCheckFindsMissingAndDamagedChunks(t *testing.T) {
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	newTalk("s1").say(t, "x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
-	newTalk("s1").say(t, "y", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "b"})
+	newTalk("s1").speak("x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
+	newTalk("s1").speak("y", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "b"})
 	steps := 0
 	r, err := p.Verify(t.Context(), nil, func(done, total int) { steps++ })
 	if err != nil || r.Checked != 2 || r.Chunks == 0 || r.Bytes < 600<<10 || len(r.Problems)+len(r.Unreferenced) != 0 || steps != 2 {
@@ -494,7 +494,7 @@ func TestDamagedSnapshotGoesToTheTrashAsItIs(t *testing.T) {
 func TestCopyIsIndependent(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	c := newTalk("s1").say(t, "x", 20, 20<<10)
+	c := newTalk("s1").speak("x", 20, 20<<10)
 	c.doc.Meta.Note, c.doc.Meta.Tags = "note", map[string]string{"t": "1"}
 	c.doc.Meta.Automatic, c.doc.Meta.Reason, c.doc.Meta.Trigger = true, "before restore", transcript.TriggerLoad
 	a := c.mustSave(t, p, snapshot.SaveRequest{Name: "pre-load~x"})
@@ -643,7 +643,7 @@ func TestDelete(t *testing.T) {
 func TestModes(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	newTalk("s1").say(t, "x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
+	newTalk("s1").speak("x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
 	put(t, p, "a", "y")
 	if _, err := p.Prune(t.Context(), snapshot.Policy{}, snapshot.PruneOptions{}); err != nil {
 		t.Fatal(err)

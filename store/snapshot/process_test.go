@@ -57,16 +57,15 @@ func play(role, dir string) (err error) {
 		os.Exit(3)
 	case "save":
 		mark := os.Getenv("SESS_TEST_MARK")
-		t := &testing.T{}
 		for i := range 5 {
 			name := snapshot.Name(fmt.Sprintf("n-%s-%d", mark, i))
-			if _, err := newTalk("s1").say(t, mark, 20, 8<<10).save(ctx, p, snapshot.SaveRequest{Name: name}); err != nil {
+			if _, err := newTalk("s1").speak(mark, 20, 8<<10).save(ctx, p, snapshot.SaveRequest{Name: name}); err != nil {
 				return err
 			}
-			if _, err := newTalk("s1").say(t, mark, 20, 8<<10).save(ctx, p, snapshot.SaveRequest{Name: "same", Overwrite: true}); err != nil {
+			if _, err := newTalk("s1").speak(mark, 20, 8<<10).save(ctx, p, snapshot.SaveRequest{Name: "same", Overwrite: true}); err != nil {
 				return err
 			}
-			if _, err := newTalk("s1").say(t, mark, 1, 0).save(ctx, p, snapshot.SaveRequest{AutoPrefix: "auto~"}); err != nil {
+			if _, err := newTalk("s1").speak(mark, 1, 0).save(ctx, p, snapshot.SaveRequest{AutoPrefix: "auto~"}); err != nil {
 				return err
 			}
 			if _, err := p.Prune(ctx, snapshot.Policy{Max: 3}, snapshot.PruneOptions{Automatic: true}); err != nil {

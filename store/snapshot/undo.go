@@ -123,7 +123,7 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 	r := &Recovered{Op: *op, Outcome: Landed}
 	switch op.State {
 	case OpOpen:
-		r.Outcome, err = p.settle(op)
+		r.Outcome, err = p.settle(op, false)
 	case OpUndoing, OpRedoing:
 		to, settled := OpUndone, OpClosed
 		if op.State == OpRedoing {
@@ -150,7 +150,7 @@ func (p *Pool) run(op *Op, effect func() error) error {
 		return errors.Join(err, durable.Remove(p.fs, op.file()))
 	}
 	if err := effect(); err != nil {
-		_, failed := p.settle(op)
+		_, failed := p.settle(op, true)
 		return errors.Join(err, failed)
 	}
 	op.State = OpClosed
@@ -162,12 +162,20 @@ func (p *Pool) run(op *Op, effect func() error) error {
 }
 
 // settle finds out what became of an operation on names, and closes its record
-// or takes back what is left of it. The names lock is held.
-func (p *Pool) settle(op *Op) (outcome string, err error) {
+// or takes back what is left of it; a delete that failed, as told by its owner,
+// is taken back also when everything was moved. The names lock is held.
+func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 	var landed bool
 	switch op.Kind {
 	case OpDelete:
-		landed, err = p.putBack(op)
+		var moved []TrashItem
+		if moved, err = p.inTrash(op.Trash); err != nil {
+			return Unknown, err
+		}
+		if landed = len(moved) == len(op.Trash) && !failed; !landed {
+			op.Trash = moved
+			landed, err = p.putBack(op)
+		}
 	case OpPrune:
 		op.Trash, err = p.inTrash(op.Trash)
 		landed = len(op.Trash) > 0
@@ -210,10 +218,7 @@ func (p *Pool) replaced(op *Op) (bool, error) {
 // putBack moves what a delete took away back to its names. It reports whether
 // some has to stay in the trash because its name is taken.
 func (p *Pool) putBack(op *Op) (rest bool, err error) {
-	items, err := p.inTrash(op.Trash)
-	if err != nil {
-		return false, err
-	}
+	items := op.Trash
 	op.Trash = nil
 	moved := false
 	for _, item := range items {

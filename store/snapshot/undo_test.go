@@ -41,7 +41,7 @@ func TestUndoAndRedoOfNames(t *testing.T) {
 		after names
 	}{
 		{snapshot.OpOverwrite, func(p *snapshot.Pool) error {
-			_, err := newTalk("s1").say(t, "new", 1, 0).save(ctx, p, snapshot.SaveRequest{Name: "a", Overwrite: true})
+			_, err := newTalk("s1").speak("new", 1, 0).save(ctx, p, snapshot.SaveRequest{Name: "a", Overwrite: true})
 			return err
 		}, names{"a": "new", "b": "B", "c~": "C"}},
 		{snapshot.OpOverwrite, func(p *snapshot.Pool) error {
@@ -297,7 +297,7 @@ func TestWithdrawRemovesRecordAndBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newTalk("s1").say(t, "x", 1, 0).mustSave(t, p, snapshot.SaveRequest{AutoPrefix: "pre-load~", BackupFor: op})
+	e := newTalk("s1").speak("x", 1, 0).mustSave(t, p, snapshot.SaveRequest{AutoPrefix: "pre-load~", BackupFor: op})
 	rec, err := p.FindOp(op.ID())
 	if err != nil || rec.Backup == nil || rec.Backup.ID != e.Meta.ID || rec.Backup.Name != e.Name {
 		t.Fatalf("record %+v, %v; want the backup", rec, err)
@@ -535,8 +535,8 @@ func TestSweep(t *testing.T) {
 	p := openPool(t, dir, snapshot.Options{})
 	later := openPool(t, dir, snapshot.Options{Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
 	ctx := t.Context()
-	newTalk("s1").say(t, "x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
-	newTalk("s1").say(t, "y", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "b"})
+	newTalk("s1").speak("x", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a"})
+	newTalk("s1").speak("y", 10, 60<<10).mustSave(t, p, snapshot.SaveRequest{Name: "b"})
 	if _, _, err := p.Delete(ctx, []snapshot.Name{"b"}, snapshot.OpInfo{}); err != nil {
 		t.Fatal(err)
 	}
