@@ -36,6 +36,11 @@ func rename(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if from.Auto() {
+		if err := r.roomFor(ctx, pool, to); err != nil {
+			return plugin.Result{}, err
+		}
+	}
 	r.whenTaken = command("rename", string(from), string(to), "--overwrite")
 	op := r.op(snapshot.OpRename, from)
 	entry, changed, err := pool.Rename(ctx, from, to, snapshot.RenameOptions{Overwrite: r.overwrite(), Op: &op})

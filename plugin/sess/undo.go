@@ -99,6 +99,9 @@ func (r *request) turnBack(ctx context.Context, d direction) (plugin.Result, err
 
 func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
 	result, err := d.names(pool, ctx, op)
+	if taken, ok := errors.AsType[*snapshot.ExistsError](err); ok {
+		r.whenTaken = wayAround(op, taken.Name)
+	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -120,6 +123,19 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 	lost := append([]snapshot.Name{}, result.Lost...)
 	return answer(fmt.Sprintf("%s of the %s: %s (sess %s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), d.counter),
 		pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"restored", restored}, pair{"removed", removed}, pair{"lost", lost})
+}
+
+// wayAround is the command that brings back under another name what cannot have
+// its old name again, because that is taken.
+func wayAround(op *snapshot.Op, taken snapshot.Name) string {
+	other := string(taken) + "-restored"
+	switch {
+	case op.Kind != snapshot.OpRename:
+		return command("trash", "restore", string(taken), "--as="+other)
+	case taken == op.From:
+		return command("rename", string(op.To), other)
+	}
+	return command("rename", string(op.From), other)
 }
 
 func joinNames(names []snapshot.Name) string {
