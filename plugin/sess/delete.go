@@ -25,6 +25,7 @@ func deleteVerb() verb {
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "all snapshots whose names begin with this")
 				fs.Bool("confirm", false, "really delete all that --prefix names").Confirm()
+				ofSessionFlag(fs)
 			},
 			Effect: plugin.EffectDestroy,
 			Main:   true,
@@ -46,7 +47,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	var pool *snapshot.Pool
 	var names []snapshot.Name
 	if r.Has("name") {
-		found, name, err := r.find(ctx, r.Arg("name"))
+		found, name, err := r.findOf(ctx, r.Arg("name"))
 		if err != nil {
 			return plugin.Result{}, err
 		}
@@ -57,7 +58,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(string(e.Name), prefix) {
+			if strings.HasPrefix(string(e.Name), prefix) && (r.String("of-session") == "" || e.Meta.SessionID == r.String("of-session")) {
 				names = append(names, e.Name)
 			}
 		}

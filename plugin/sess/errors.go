@@ -43,7 +43,7 @@ func (s *service) explain(err error, whenTaken string) *plugin.Error {
 	if e, ok := errors.AsType[*snapshot.ExistsError](err); ok {
 		out := named(plugin.Exists, err, "there is a snapshot %s already", e.Name).WithDetail("name", string(e.Name))
 		if whenTaken == "" {
-			return out.WithHint("choose another name, or move that one out of the way with: %s", command("rename", string(e.Name), string(e.Name)+"-old"))
+			return out.WithHint("choose another name, or move that one out of the way with: %s", command("rename", string(e.Name), suffixed(e.Name, "-old")))
 		}
 		return out.WithHint("choose another name, or run: %s", whenTaken)
 	}
@@ -83,6 +83,12 @@ func system(err error) *plugin.Error {
 		return out.WithHint("see that %s is there and a folder, then try again", place)
 	}
 	return out
+}
+
+// suffixed is a name with something at its end, and not longer than a name may
+// be.
+func suffixed(name snapshot.Name, suffix string) string {
+	return string(name[:min(len(name), snapshot.MaxName-len(suffix))]) + suffix
 }
 
 // named makes an error with a message and a cause that does not show in it.

@@ -28,7 +28,7 @@ func saveVerb() verb {
 				noteFlag(fs)
 				fs.Map("tags", "labels, as key=value,key=value")
 				fs.String("reason", "", "why it is made")
-				fs.Bool("auto-name", false, "make a name from the time: manual-<time>")
+				fs.Bool("auto-name", false, "where no name is given make one from the time: manual-<time>")
 				fs.String("trigger", string(transcript.TriggerManual), "what asked for it").Internal().Enum(
 					string(transcript.TriggerManual), string(transcript.TriggerAutosave), string(transcript.TriggerDeleteMessages),
 					string(transcript.TriggerCompact), string(transcript.TriggerImport))
@@ -147,9 +147,7 @@ func (r *request) saving() (saving, error) {
 		return want, err
 	}
 	switch {
-	case r.Has("name") && r.Bool("auto-name"):
-		return want, plugin.Errorf(plugin.Usage, "save: a name and --auto-name exclude each other").WithHint("leave one of them out")
-	case r.Bool("auto-name"):
+	case !r.Has("name") && r.Bool("auto-name"):
 		want.prefix = autoPrefix(want.trigger)
 		return want, nil
 	case !r.Has("name"):

@@ -97,7 +97,9 @@ func trashRestore(ctx context.Context, r *request) (plugin.Result, error) {
 			WithHint("see what is there with: %s", command("trash", "list"))
 	}
 	if err != nil {
-		r.whenTaken = command("trash", "restore", name, "--as="+name+"-restored")
+		if taken, ok := errors.AsType[*snapshot.ExistsError](err); ok {
+			r.whenTaken = command("trash", "restore", name, "--as="+suffixed(taken.Name, "-restored"))
+		}
 		return plugin.Result{}, err
 	}
 	data, err := metaJSON(entry.Name, entry.Meta)

@@ -128,7 +128,7 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 // wayAround is the command that brings back under another name what cannot have
 // its old name again, because that is taken.
 func wayAround(op *snapshot.Op, taken snapshot.Name) string {
-	other := string(taken) + "-restored"
+	other := suffixed(taken, "-restored")
 	switch {
 	case op.Kind != snapshot.OpRename:
 		return command("trash", "restore", string(taken), "--as="+other)

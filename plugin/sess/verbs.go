@@ -14,13 +14,14 @@ import (
 func (p *Plugin) commands() dispatch.Command {
 	verbs := []verb{
 		saveVerb(), loadVerb(), listVerb(), newVerb(), copyVerb(), renameVerb(), deleteVerb(),
-		viewVerb(), pinVerb(), unpinVerb(), tagVerb(), undoVerb(), redoVerb(),
+		viewVerb(), selectVerb(), deselectVerb(), selectedVerb(), pinVerb(), unpinVerb(), tagVerb(), undoVerb(), redoVerb(),
 		trashListVerb(), trashRestoreVerb(), trashEmptyVerb(), pruneVerb(), verifyVerb(),
 		opOpenVerb(), opCloseVerb(), opWithdrawVerb(),
 	}
 	command := dispatch.Command{
 		Name:    "sess",
 		Summary: "Named snapshots of conversations: save, go back, branch",
+		Routes:  sessionRoutes(),
 		Shortcuts: []plugin.Shortcut{
 			{Name: "snapshot", Argv: []string{"save"}, Summary: "Save this conversation under a name"},
 			{Name: "snapshots", Argv: []string{"list"}, Summary: "List the snapshots"},
@@ -104,6 +105,26 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 	}
 	name, err := pool.Resolve(ctx, text)
 	return pool, name, err
+}
+
+// findOf is find for verbs with [ofSessionFlag].
+func (r *request) findOf(ctx context.Context, text string) (*snapshot.Pool, snapshot.Name, error) {
+	pool, name, err := r.find(ctx, text)
+	session := r.String("of-session")
+	if err != nil || session == "" {
+		return pool, name, err
+	}
+	entries, err := pool.List(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range entries {
+		if e.Name == name && e.Meta.SessionID == session {
+			return pool, name, nil
+		}
+	}
+	return nil, "", plugin.Errorf(plugin.NotFound, "session %s has no snapshot %q", session, text).
+		WithHint("see those it has with: %s", command("list", "--include-auto", "--of-session="+session))
 }
 
 // target parses a name that the call wants to write to.

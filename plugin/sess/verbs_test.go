@@ -71,7 +71,6 @@ func TestSave(t *testing.T) {
 			"save", "pre-load~x")
 		w.fails(plugin.Usage, `tag key "a b": want at most 64 letters, digits, dots, hyphens or underscores; put other text into the value or the note`,
 			"save", "v2", "--tags=a b=c")
-		w.fails(plugin.Usage, "save: a name and --auto-name exclude each other; leave one of them out", "save", "v2", "--auto-name")
 	})
 
 	w.say(w.ref, "more", 2)
@@ -614,6 +613,45 @@ func TestDeleteOfTheSelected(t *testing.T) {
 	if got := w.peek(w.ref).selected; got != "" {
 		t.Errorf("the session still shows %s", got)
 	}
+}
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "v1")
+	id := w.list("v1").ID
+	w.says("session s1 shows no snapshot", "selected")
+	if got := string(w.do("selected").Data); got != "null" {
+		t.Errorf("nothing selected is %s, want null", got)
+	}
+	before := w.peek(w.ref)
+	w.says("session s1 shows v1, read-only (sess deselect goes back)", "select", "v1")
+	if got := w.peek(w.ref); got.selected != id || got.revision != before.revision {
+		t.Errorf("after select: %+v", got)
+	}
+	w.says("session s1 shows v1, read-only", "selected")
+	w.do("save", "still-live")
+	w.says("session s1 is shown again", "deselect")
+	w.says("session s1 shows no snapshot: nothing to do", "deselect")
+
+	w.do("select", "v1")
+	w.do("load", "v1") // nothing differs, and yet the view ends
+	if got := w.peek(w.ref).selected; got != "" {
+		t.Errorf("after a load the session still shows %s", got)
+	}
+	w.do("select", "v1")
+	w.say(w.ref, "more", 1)
+	w.do("load", "v1")
+	if got := w.peek(w.ref).selected; got != "" {
+		t.Errorf("after a load the session still shows %s", got)
+	}
+	w.untouched(func() {
+		w.refused(plugin.NotFound, "select", "nosuch")
+		for _, verb := range []string{"select", "load", "delete"} {
+			w.fails(plugin.NotFound, `session s2 has no snapshot "v1"; see those it has with: sess list --include-auto --of-session=s2`, verb, "v1", "--of-session=s2")
+		}
+	})
+	w.do("load", "v1", "--of-session=s1")
 }
 
 func TestList(t *testing.T) {
