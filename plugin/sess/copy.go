@@ -24,7 +24,7 @@ func copyVerb() verb {
 			Summary: "Copy a snapshot to another name",
 			Help: "The way to branch: both then go their own ways. The copy remembers what it was copied from; tags and note go " +
 				"with it, a pin does not. The session is not touched.",
-			Examples: []string{"sess copy v1 experiment", `sess copy v1 v1-risky --note="try the other index"`},
+			Examples: []string{"copy v1 experiment", `copy v1 v1-risky --note="try the other index"`},
 			Args:     fromToArgs(),
 			Flags: func(fs *dispatch.Flags) {
 				noteFlag(fs)

@@ -20,7 +20,7 @@ func deleteVerb() verb {
 			Summary: "Move snapshots to the trash",
 			Help: "A name must be given in full. --prefix takes all names that begin with it, auto-managed ones too, and asks for " +
 				"--confirm. Damaged snapshots and those of a newer version can be deleted as well.",
-			Examples: []string{"sess delete v1", "sess delete --prefix=pre-load~ --confirm"},
+			Examples: []string{"delete v1", "delete --prefix=pre-load~ --confirm"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "name or id of the snapshot", Complete: completeSnapshot}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "all snapshots whose names begin with this")

@@ -23,7 +23,7 @@ func listVerb() verb {
 			Summary: "List the snapshots, newest first",
 			Help: "Auto-managed snapshots, those with a ~ in the name, are counted but not shown without --include-auto. " +
 				"Filters combine; --limit comes last.",
-			Examples: []string{"sess list", "sess list --tag=area=db --limit=5", "sess list --include-auto --prefix=pre-load~"},
+			Examples: []string{"list", "list --tag=area=db --limit=5", "list --include-auto --prefix=pre-load~"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "only names that begin with this")
 				fs.Strings("tag", "only those with this tag: key=value")
@@ -147,7 +147,7 @@ func (r *request) listRow(e listed) []string {
 		ago(e.Meta.UpdatedAt, r.now()), cmp.Or(oneLine(e.Meta.Model, 60), "-"),
 	}
 	if e.Meta.Pinned {
-		row[0] += " *"
+		row[4] += " (pinned)"
 	}
 	switch e.State {
 	case snapshot.StateDamaged:

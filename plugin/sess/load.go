@@ -19,7 +19,7 @@ func loadVerb() verb {
 			Help: "The session keeps its id. What it holds now is first kept as pre-load~<time>, so that loading that one, or sess undo, " +
 				"takes the load back. Where session and snapshot do not differ nothing is written. With --as-new the snapshot " +
 				"becomes a new session, and the present one stays as it is.",
-			Examples: []string{"sess load v1", "sess load v1 --as-new"},
+			Examples: []string{"load v1", "load v1 --as-new"},
 			Args:     []plugin.Arg{nameArg("snapshot to load, by name or id")},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("no-backup", false, "keep no copy of what the session holds now")

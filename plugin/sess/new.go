@@ -23,7 +23,7 @@ func newVerb() verb {
 			Help: "The new session becomes the active one. The present one stays in the list of sessions and is also kept as " +
 				"pre-new~<time>; sess undo goes back to it. With a name the fresh state is saved under it, with --from it begins as " +
 				"that snapshot.",
-			Examples: []string{"sess new", "sess new experiment --from=v1"},
+			Examples: []string{"new", "new experiment --from=v1"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "save the fresh state under this name"}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("from", "", "snapshot to begin with").Complete(completeSnapshot)

@@ -17,7 +17,7 @@ func renameVerb() verb {
 			Aliases:  []string{"mv", "move"},
 			Summary:  "Give a snapshot another name",
 			Help:     "All else stays: content, id, times, note, tags and pin.",
-			Examples: []string{"sess rename v1 before-refactor"},
+			Examples: []string{"rename v1 before-refactor"},
 			Args:     fromToArgs(),
 			Flags:    overwriteFlag,
 			Effect:   plugin.EffectWrite,

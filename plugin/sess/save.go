@@ -21,12 +21,12 @@ func saveVerb() verb {
 			Help: "The snapshot holds the last committed state, also while a turn runs. A name is 1 to 128 letters, digits, dots, " +
 				"hyphens, underscores or ~; one with a ~ is auto-managed. Saving over a name needs --overwrite, keeps its note and tags " +
 				"unless new ones are given, and leaves the old version in the trash.",
-			Examples: []string{"sess save v1", `sess save v1 --overwrite --note="tests pass"`, "sess save before-refactor --tags=area=db,risk=high"},
+			Examples: []string{"save v1", `save v1 --overwrite --note="tests pass"`, "save before-refactor --tags=area=db,risk=high"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "name of the snapshot", Complete: completeSnapshot}},
 			Flags: func(fs *dispatch.Flags) {
 				overwriteFlag(fs)
 				noteFlag(fs)
-				fs.Map("tags", "labels, as key=value,key=value")
+				fs.Map("tags", "labels")
 				fs.String("reason", "", "why it is made")
 				fs.Bool("auto-name", false, "where no name is given make one from the time: manual-<time>")
 				fs.String("trigger", string(transcript.TriggerManual), "what asked for it").Internal().Enum(

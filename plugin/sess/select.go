@@ -17,7 +17,7 @@ func selectVerb() verb {
 			Name:     "select",
 			Summary:  "Show a snapshot in place of the session, read-only",
 			Help:     "The session itself is not touched; writing to it is refused until sess deselect, sess load or sess new.",
-			Examples: []string{"sess select v1"},
+			Examples: []string{"select v1"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Flags:    ofSessionFlag,
 			Effect:   plugin.EffectWrite,
@@ -47,7 +47,7 @@ func deselectVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "deselect",
 			Summary:  "Show the session again in place of a snapshot",
-			Examples: []string{"sess deselect"},
+			Examples: []string{"deselect"},
 			Effect:   plugin.EffectWrite,
 		},
 		run: deselect,
@@ -74,7 +74,7 @@ func selectedVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "selected",
 			Summary:  "Tell which snapshot the session shows",
-			Examples: []string{"sess selected"},
+			Examples: []string{"selected"},
 			Effect:   plugin.EffectRead,
 		},
 		run: selected,

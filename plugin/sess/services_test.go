@@ -421,3 +421,38 @@ func TestSchedule(t *testing.T) {
 		})
 	})
 }
+
+// Draining waits for the calls in flight and refuses further ones.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.hook(func(service string) error {
+		if service == "Session" {
+			once.Do(func() { close(entered) })
+			<-leave
+		}
+		return nil
+	}, nil)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := w.call("save", "v1"); err != nil {
+			t.Errorf("the save in flight: %v", err)
+		}
+	})
+	<-entered
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.plugin.Drain(late); !errors.Is(err, context.Canceled) {
+		t.Errorf("Drain with a call in flight and no time: %v", err)
+	}
+	w.refused(plugin.Unavailable, "list")
+	close(leave)
+	if err := w.plugin.Drain(t.Context()); err != nil {
+		t.Errorf("Drain: %v", err)
+	}
+	wg.Wait()
+	w.start(false)
+	w.do("load", "v1")
+}

@@ -16,7 +16,7 @@ func trashListVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "trash list",
 			Summary:  "List what was deleted, replaced or pruned",
-			Examples: []string{"sess trash list"},
+			Examples: []string{"trash list"},
 			Effect:   plugin.EffectRead,
 		},
 		run: trashList,
@@ -65,7 +65,7 @@ func trashRestoreVerb() verb {
 			Name:     "trash restore",
 			Summary:  "Bring a snapshot back from the trash",
 			Help:     "Of several that had the name, the one deleted last comes back; give an id for another one.",
-			Examples: []string{"sess trash restore v1", "sess trash restore v1 --as=v1-old"},
+			Examples: []string{"trash restore v1", "trash restore v1 --as=v1-old"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "its name, or its id", Required: true, Complete: completeTrash}},
 			Flags:    func(fs *dispatch.Flags) { fs.String("as", "", "the name to give it") },
 			Effect:   plugin.EffectWrite,
@@ -111,7 +111,7 @@ func trashEmptyVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "trash empty",
 			Summary:  "Remove what is in the trash for good",
-			Examples: []string{"sess trash empty --confirm", "sess trash empty --older-than=2d --confirm"},
+			Examples: []string{"trash empty --confirm", "trash empty --older-than=2d --confirm"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("confirm", false, "really remove it").Confirm()
 				fs.Duration("older-than", 0, "only what went there longer ago")

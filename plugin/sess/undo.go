@@ -18,7 +18,7 @@ func undoVerb() verb {
 			Summary: "Take back the last load, new, deletion, overwrite or rename",
 			Help: "Repeated, it goes further back; sess redo goes forward again. It looks at this session and at the names of its " +
 				"pool. Saves under a new name, autosaves and automatic clean-ups are not taken back.",
-			Examples:  []string{"sess undo"},
+			Examples:  []string{"undo"},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
 		},
@@ -32,7 +32,7 @@ func redoVerb() verb {
 			Name:      "redo",
 			Summary:   "Do again what undo took back",
 			Help:      "It works until something else is done that undo could take back.",
-			Examples:  []string{"sess redo"},
+			Examples:  []string{"redo"},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
 		},

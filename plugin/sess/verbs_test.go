@@ -754,7 +754,11 @@ func TestPinAndTag(t *testing.T) {
 	w.says("unpinned v1", "unpin", "v1")
 	w.says("v1: a=1, b=x=y; note: hello", "tag", "v1", "b=x=y", "--note=hello")
 	w.says("v1: a=1, b=x=y; note: hello (as before)", "tag", "v1", "b=x=y")
-	w.says("v1: no tags", "tag", "v1", "--remove=a", "--remove=b", "--note=")
+	w.do("tag", "v1", "--tags=c=1,\"d=x,y\"")
+	if got := w.list("v1").Tags["d"]; got != "x,y" {
+		t.Errorf("tag d is %q, want x,y", got)
+	}
+	w.says("v1: no tags", "tag", "v1", "--remove=a", "--remove=b", "--remove=c", "--remove=d", "--note=")
 	w.fails(plugin.Usage, "tag: nothing to change is given; as in: sess tag v1 key=value", "tag", "v1")
 	w.refused(plugin.Usage, "tag", "v1", "novalue")
 	w.refused(plugin.NotFound, "tag", "nosuch", "a=b")

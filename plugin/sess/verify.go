@@ -17,7 +17,7 @@ func verifyVerb() verb {
 			Name:     "verify",
 			Summary:  "Read snapshots whole and check every checksum",
 			Help:     "Without a name all snapshots of the pool are checked. Nothing is changed.",
-			Examples: []string{"sess verify", "sess verify v1 v2"},
+			Examples: []string{"verify", "verify v1 v2"},
 			Args: []plugin.Arg{{
 				Name: "names", Type: plugin.TypeString, Help: "snapshots, by name or id",
 				Repeated: true, Complete: completeSnapshot,

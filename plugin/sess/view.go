@@ -17,7 +17,7 @@ func viewVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "view",
 			Summary:  "Show what is in a snapshot, without loading it",
-			Examples: []string{"sess view v1", "sess view v1 --limit=100"},
+			Examples: []string{"view v1", "view v1 --limit=100"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Int("limit", 20, "how many messages, the last ones").Min(1).Max(1000)
