@@ -880,3 +880,88 @@ func TestInternalsAreUnknownToPeople(t *testing.T) {
 		}
 	}
 }
+
+// There is no index beside the files: what is put into the folder is there, and
+// what is taken away is gone, without a restart.
+func TestTheFilesAreTheTruth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	for _, name := range []string{"a", "b", "c"} {
+		w.do("save", name)
+	}
+	data, err := os.ReadFile(filepath.Join(w.pool(), "b.sess.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(w.pool(), "b.sess.json")); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"d.sess.json": data, "e.sess.json.tmp": data, ".f.sess.json": data, "notes.txt": data,
+	} {
+		if err := os.WriteFile(filepath.Join(w.pool(), name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "c", "d"}, sorted(w.names())); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	w.refused(plugin.NotFound, "load", "b")
+	w.say(w.ref, "more", 1)
+	w.do("load", "d")
+	if n := len(w.messages(w.ref)); n != 10 {
+		t.Errorf("after loading the file put there: %d messages, want 10", n)
+	}
+}
+
+// The same name in two projects is two snapshots, however alike the projects'
+// names are.
+func TestProjectsDoNotMix(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	projects := []string{"spec-rl", "spec_rl", "spec.rl", "외주", "개인"}
+	for i, project := range projects {
+		w.ref = w.session(project, "s", i+1)
+		w.do("save", "main")
+		w.do("save", "auto~")
+	}
+	w.ref.Project = projects[0]
+	w.do("delete", "--prefix=auto", "--confirm")
+	for i, project := range projects {
+		w.ref.Project = project
+		if m := w.list("main"); m.Messages != i+1 {
+			t.Errorf("project %s has the snapshot of another: %+v", project, m)
+		}
+		if n := len(w.names()); n != 2 && i > 0 {
+			t.Errorf("project %s has %d snapshots after a deletion in another, want 2", project, n)
+		}
+	}
+}
+
+// A copy is independent of its source, and what people have set on a snapshot
+// outlives what is done to it later.
+func TestWhatPeopleSetStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "alpha", "--tags=x=1,y=2", "--note=plan")
+	w.do("pin", "alpha")
+	w.say(w.ref, strings.Repeat("long ", 10000), 40)
+	w.do("save", "alpha", "--overwrite")
+	w.do("rename", "alpha", "beta")
+	w.do("copy", "beta", "gamma")
+	w.do("tag", "gamma", "x=9")
+	w.start(false)
+	beta := w.list("beta")
+	if beta.Note != "plan" || !cmp.Equal(beta.Tags, map[string]string{"x": "1", "y": "2"}) || !beta.Pinned || beta.Messages != 50 {
+		t.Errorf("beta is %+v", beta)
+	}
+	if gamma := w.list("gamma"); gamma.Note != "plan" || gamma.Tags["x"] != "9" || gamma.Pinned {
+		t.Errorf("gamma is %+v", gamma)
+	}
+	w.do("delete", "beta")
+	w.do("verify", "gamma")
+	w.do("new", "--from=gamma")
+	if n := len(w.messages(w.active)); n != 50 {
+		t.Errorf("the session from the copy has %d messages, want 50", n)
+	}
+}
