@@ -11,6 +11,10 @@ import (
 	"sess/store/durable"
 )
 
+// ErrStale is an undo or redo of an operation that is no longer in the state for
+// it: somebody else was faster.
+var ErrStale = errors.New("the operation was undone or redone meanwhile")
+
 // ErrGone is an operation whose documents are no longer in the trash.
 var ErrGone = errors.New("the trash no longer holds it")
 
@@ -24,7 +28,8 @@ type UndoResult struct {
 
 // UndoNames takes back an overwrite, delete, rename or prune. A name that is
 // taken meanwhile is an *ExistsError, documents that are gone from the trash are
-// ErrGone, and nothing is changed. After a failure of the disk what was done is
+// ErrGone, an operation that is undone already is ErrStale, and nothing is
+// changed. After a failure of the disk what was done is
 // taken back as far as the disk allows, and the rest by [Pool.Recover].
 func (p *Pool) UndoNames(ctx context.Context, op *Op) (UndoResult, error) {
 	return p.turn(ctx, op, OpUndone)
@@ -55,10 +60,10 @@ func (p *Pool) turn(ctx context.Context, asked *Op, to OpState) (UndoResult, err
 		return UndoResult{}, err
 	}
 	if op.done() != (to == OpUndone) || op.State == OpOpen {
-		return UndoResult{}, fmt.Errorf("operation %s is %s: there is nothing to %s", op.ID, op.State, verb)
+		return UndoResult{}, fmt.Errorf("%s %s, which is %s: %w", verb, op.ID, op.State, ErrStale)
 	}
 	r, err := p.apply(op, to)
-	if err != nil && !typed(err) && !errors.Is(err, ErrGone) {
+	if err != nil && !typed(err) {
 		err = fmt.Errorf("%s %s: %w", verb, op.Kind, err)
 	}
 	return r, err
@@ -180,9 +185,9 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		op.Trash, err = p.inTrash(op.Trash)
 		landed = len(op.Trash) > 0
 	case OpRename:
-		var stored Name
-		stored, err = p.spelling(op.From)
-		landed = stored != op.From
+		var names []Name
+		names, err = p.names()
+		landed = !slices.Contains(names, op.From)
 	default:
 		landed, err = p.replaced(op)
 	}
@@ -218,11 +223,15 @@ func (p *Pool) replaced(op *Op) (bool, error) {
 // putBack moves what a delete took away back to its names. It reports whether
 // some has to stay in the trash because its name is taken.
 func (p *Pool) putBack(op *Op) (rest bool, err error) {
+	names, err := p.names()
+	if err != nil {
+		return false, err
+	}
 	items := op.Trash
 	op.Trash = nil
 	moved := false
 	for _, item := range items {
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return false, err
 		}
@@ -336,13 +345,17 @@ func (s slot) stands(item TrashItem) bool {
 
 // bringBack moves what was deleted back to its names.
 func (p *Pool) bringBack(op *Op, r *UndoResult, dry bool) error {
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
 	moved := false
 	for _, item := range op.Trash {
 		there, err := durable.Exists(p.fs, trashDir+"/"+item.File)
 		if err != nil {
 			return err
 		}
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return err
 		}
@@ -375,13 +388,17 @@ func (p *Pool) bringBack(op *Op, r *UndoResult, dry bool) error {
 
 // takeAway moves what was brought back to the trash again.
 func (p *Pool) takeAway(op *Op, r *UndoResult, dry bool) error {
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
 	moved := false
 	for _, item := range op.Trash {
 		there, err := durable.Exists(p.fs, trashDir+"/"+item.File)
 		if err != nil {
 			return err
 		}
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return err
 		}
