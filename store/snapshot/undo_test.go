@@ -409,15 +409,15 @@ func TestPruneProtectsWhatWasLoadedLast(t *testing.T) {
 	if run, err := p.LastPrune(); err != nil || !run.Started.IsZero() {
 		t.Errorf("a dry run was recorded: %+v, %v", run, err)
 	}
-	real, err := p.Prune(ctx, snapshot.Policy{Max: 3}, snapshot.PruneOptions{Automatic: true})
-	if err != nil || fmt.Sprint(reasons(real.Drop)) != fmt.Sprint(reasons(dry.Drop)) {
-		t.Errorf("real run dropped %v, %v; the dry one %v", reasons(real.Drop), err, reasons(dry.Drop))
+	done, err := p.Prune(ctx, snapshot.Policy{Max: 3}, snapshot.PruneOptions{Automatic: true})
+	if err != nil || fmt.Sprint(reasons(done.Drop)) != fmt.Sprint(reasons(dry.Drop)) {
+		t.Errorf("real run dropped %v, %v; the dry one %v", reasons(done.Drop), err, reasons(dry.Drop))
 	}
 	if got := listed(t, p); got != "a5~ a4~ a1~" {
 		t.Errorf("listed %q, want the newest and the one loaded last", got)
 	}
 	run, err := p.LastPrune()
-	if err != nil || run.Finished.IsZero() || len(run.Dropped) != 3 || run.Kept != 3 || !run.Automatic || run.Op != real.Op {
+	if err != nil || run.Finished.IsZero() || len(run.Dropped) != 3 || run.Kept != 3 || !run.Automatic || run.Op != done.Op {
 		t.Errorf("LastPrune: %+v, %v", run, err)
 	}
 	list, err := p.ListTrash(ctx)
