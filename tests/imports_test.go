@@ -31,13 +31,17 @@ var arrows = []arrowRow{
 	{"store/durable", nil, "the lowest layer: the disk and nothing else"},
 	{"store/durable/durabletest", []string{"store/durable"}, "injects faults below every store's tests"},
 	{"store/transcript", nil, "pure functions over bytes"},
+	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
 }
 
 // A reach row says that no chain of imports leads from one package to another,
 // whatever the rows of arrows allow step by step.
 type reachRow struct{ from, to, why string }
 
-var unreachable []reachRow
+var unreachable = []reachRow{
+	{"surfaces", "dispatch", "a surface works over any Dispatcher, also a remote one"},
+	{"surfaces", "host", "a surface has no idea what answers it"},
+}
 
 // A module row names the packages that may import a module of others, and why
 // only they. "*" stands for all. A module without a row is refused.
