@@ -223,6 +223,31 @@ func TestStageAcrossStores(t *testing.T) {
 	}
 }
 
+// A restore mends a chunk of the live store that was damaged meanwhile.
+func TestRestoreReplacesDamagedChunks(t *testing.T) {
+	t.Parallel()
+	from, dir := open(t, t.TempDir()), t.TempDir()
+	to := open(t, dir)
+	rnd := rand.New(rand.NewPCG(11, 12))
+	long := []string{prose(rnd, 150<<10), prose(rnd, 150<<10), "end"}
+	saved := create(t, from, ref, long...).Doc.Clone()
+	create(t, to, ref, long...)
+	for _, path := range must(filepath.Glob(filepath.Join(dir, ".chunks", "*.zst")))(t) {
+		data := must(os.ReadFile(path))(t)
+		data[len(data)/2] ^= 1
+		ok(t, os.WriteFile(path, data, 0o600))
+	}
+	st := stage(t, to, ref, saved)
+	if len(st.Missing) == 0 || !st.Differs {
+		t.Fatalf("Stage over damaged chunks: %d missing, differs %v", len(st.Missing), st.Differs)
+	}
+	send(t, from, st)
+	must(st.Commit(t.Context(), 1, "op", ""))(t)
+	if got := contents(t, to, ref); !cmp.Equal(got, long) {
+		t.Error("the damage is still there")
+	}
+}
+
 func isMissing(err error) bool {
 	_, is := errors.AsType[*session.MissingError](err)
 	return is
@@ -238,6 +263,9 @@ func TestRestoredStateIsNormalised(t *testing.T) {
 	digest := doc.Digest()
 	st := must(s.Stage(t.Context(), session.StageRequest{Ref: ref, Doc: doc, Normalise: true, Fresh: true}))(t)
 	must(st.Commit(t.Context(), 1, "op", ""))(t)
+	if len(st.Notices) != 2 {
+		t.Errorf("notices = %q, want one of the message and one of the call", st.Notices)
+	}
 	l := must(s.Read(t.Context(), ref))(t)
 	if got := records(t, l, transcript.ListMessages)[0]; !strings.Contains(got, `"status":"error"`) {
 		t.Errorf("message = %s", got)
