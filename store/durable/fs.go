@@ -190,7 +190,7 @@ func (d *dirFS) open(name string, flag int) (File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.Join(&fs.PathError{Op: "open", Path: d.path(name), Err: errNotRegular}, f.Close())
 	}
-	if want := info.Mode().Perm() & 0o077; want != 0 || flag&os.O_EXCL != 0 && info.Mode().Perm() != FileMode {
+	if perm := info.Mode().Perm(); perm&0o077 != 0 || flag&os.O_CREATE != 0 && perm != FileMode {
 		_ = f.Chmod(FileMode) // best effort: on a foreign file the owner decides
 	}
 	return f, nil

@@ -1,0 +1,164 @@
+package chunk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"sess/store/durable"
+	"sess/store/transcript"
+)
+
+var errEnded = errors.New("the batch has ended")
+
+// Batch adds chunks to a store together. Files are written and synced in the
+// background while chunks come in; none is visible before Commit. Exactly one
+// of Commit and Discard ends a batch; Discard after Commit does nothing, so it
+// may be deferred. A batch is used by one goroutine, under the store's shared
+// lock.
+type Batch struct {
+	s       *Store
+	seen    map[transcript.ID]bool
+	slots   chan struct{} // one for each file being written
+	writers sync.WaitGroup
+	ended   bool
+
+	mu    sync.Mutex // guards ready, err
+	ready []written
+	err   error // the first one of a writer
+}
+
+// written is a file that is synced but not yet visible.
+type written struct {
+	kind transcript.Kind
+	name string
+	temp *durable.Temp
+}
+
+// NewBatch begins a batch.
+func (s *Store) NewBatch() *Batch {
+	return &Batch{s: s, seen: map[transcript.ID]bool{}, slots: make(chan struct{}, s.opts.Writers)}
+}
+
+// Seal adds a chunk; it is a transcript.Sealer. One that is there already is
+// kept if it passes its fast checksum, and replaced if it does not. An error of
+// an earlier chunk's file may come out here.
+func (b *Batch) Seal(c transcript.Sealed) error {
+	if len(c.Plain) > transcript.MaxPlain {
+		return fmt.Errorf("chunk %s has %d bytes, more than the limit of %d", c.ID, len(c.Plain), transcript.MaxPlain)
+	}
+	return b.add(c.ID, c.Kind, func() []byte { return Encode(c) })
+}
+
+// AddFrame adds a chunk that comes from elsewhere as a frame, which is checked
+// by SHA-256 at once: a *[DamagedError] otherwise. Nobody may write into frame
+// before the batch has ended.
+func (b *Batch) AddFrame(id transcript.ID, frame []byte) error {
+	kind, _, err := Decode(id, frame)
+	if err != nil {
+		return err
+	}
+	return b.add(id, kind, func() []byte { return frame })
+}
+
+func (b *Batch) add(id transcript.ID, kind transcript.Kind, frame func() []byte) error {
+	name, err := file(id)
+	if err != nil {
+		return err
+	}
+	if b.ended {
+		return errEnded
+	}
+	if b.seen[id] {
+		return nil
+	}
+	if len(b.seen) == 0 {
+		if err := durable.MkdirAll(b.s.fs, folder); err != nil {
+			return err
+		}
+	}
+	b.slots <- struct{}{}
+	if err := b.failure(); err != nil {
+		<-b.slots
+		return err
+	}
+	b.seen[id] = true
+	b.writers.Go(func() {
+		defer func() { <-b.slots }()
+		temp, err := b.write(id, name, frame)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if temp != nil {
+			b.ready = append(b.ready, written{kind, name, temp})
+		}
+		if err != nil && b.err == nil {
+			b.err = fmt.Errorf("chunk %s: %w", id, err)
+		}
+	})
+	return nil
+}
+
+func (b *Batch) failure() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+// write writes a chunk's file unless a good one is there.
+func (b *Batch) write(id transcript.ID, name string, frame func() []byte) (*durable.Temp, error) {
+	switch _, err := b.s.Frame(id); {
+	case err == nil, errors.Is(err, transcript.ErrNewer):
+		return nil, nil
+	case !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged):
+		return nil, err
+	}
+	return durable.WriteTemp(b.s.fs, name, frame())
+}
+
+// Commit makes the chunks visible, and durable before it returns. Index chunks
+// become visible after all others are durable. The context is honoured until
+// the first chunk becomes visible. After an error some may be, which does no
+// harm: no document names them.
+func (b *Batch) Commit(ctx context.Context) error {
+	if b.ended {
+		return errEnded
+	}
+	defer b.Discard()
+	b.writers.Wait()
+	if err := errors.Join(b.failure(), ctx.Err()); err != nil {
+		return err
+	}
+	slices.SortFunc(b.ready, func(x, y written) int { return strings.Compare(x.name, y.name) })
+	for _, index := range []bool{false, true} {
+		renamed := false
+		for _, w := range b.ready {
+			if (w.kind == transcript.KindIndex) != index {
+				continue
+			}
+			if err := w.temp.Rename(w.name); err != nil {
+				return err
+			}
+			renamed = true
+		}
+		if renamed {
+			if err := b.s.fs.SyncDir(folder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Discard ends the batch and removes what is not visible. A file that cannot be
+// removed is left to the sweep.
+func (b *Batch) Discard() {
+	b.ended = true
+	b.writers.Wait()
+	for _, w := range b.ready {
+		_ = w.temp.Discard()
+	}
+	b.ready = nil
+}

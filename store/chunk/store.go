@@ -1,0 +1,240 @@
+package chunk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"sess/store/durable"
+	"sess/store/transcript"
+)
+
+const (
+	folder = ".chunks"
+	suffix = ".zst"
+	lock   = folder + "/.lock"
+)
+
+// ErrMissing is returned for a chunk that is not in the store.
+var ErrMissing = errors.New("it is not in the store")
+
+// DamagedError is a chunk that fails its check. It is transcript.ErrDamaged.
+type DamagedError struct {
+	ID     transcript.ID
+	Path   string // of the file; empty for a frame that came from elsewhere
+	Reason string
+}
+
+func (e *DamagedError) Error() string {
+	name := "chunk " + string(e.ID)
+	if e.Path != "" {
+		name = "chunk " + e.Path
+	}
+	return name + " is damaged: " + e.Reason
+}
+
+// Is makes errors.Is(err, transcript.ErrDamaged) true.
+func (e *DamagedError) Is(target error) bool { return target == transcript.ErrDamaged }
+
+// damaged makes what is wrong with a frame an error of its chunk.
+func damaged(id transcript.ID, path string, err error) error {
+	if errors.Is(err, transcript.ErrNewer) {
+		return fmt.Errorf("chunk %s: %w", id, err)
+	}
+	return &DamagedError{ID: id, Path: path, Reason: err.Error()}
+}
+
+// Options are settings of a store; the zero value is good.
+type Options struct {
+	// Writers is how many files of a batch are written at a time; 0 means 8.
+	Writers int
+}
+
+// Store is the chunks of one folder. It holds nothing open and keeps nothing in
+// memory. Safe for concurrent use, also across processes.
+type Store struct {
+	fs   durable.FS
+	opts Options
+}
+
+// Open returns the store of the folder that fsys stands for. The folder .chunks
+// in it is made when first needed. The caller closes fsys when the store is no
+// longer used.
+func Open(fsys durable.FS, opts Options) *Store {
+	if opts.Writers <= 0 {
+		opts.Writers = 8
+	}
+	return &Store{fs: fsys, opts: opts}
+}
+
+// Shared takes the lock of the store shared, waiting until ctx ends. It is held
+// from the first question for a chunk until the document that names it is
+// published, and keeps the sweep away.
+func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
+	if err := durable.MkdirAll(s.fs, folder); err != nil {
+		return nil, err
+	}
+	return s.fs.Lock(ctx, lock, durable.Shared, true)
+}
+
+// TryExclusive takes the lock of the store exclusively if nobody holds it, and
+// reports whether it did.
+func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
+	if err := durable.MkdirAll(s.fs, folder); err != nil {
+		return nil, false, err
+	}
+	unlock, err = s.fs.Lock(context.Background(), lock, durable.Exclusive, false)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, false, nil
+	}
+	return unlock, err == nil, err
+}
+
+// file is the name of a chunk's file.
+func file(id transcript.ID) (string, error) {
+	if !id.Valid() {
+		return "", fmt.Errorf("%.70q is not a chunk id", string(id))
+	}
+	return folder + "/" + string(id) + suffix, nil
+}
+
+// Has reports whether the chunk's file is there. A file too short to be one, as
+// a crash of other programs may leave, is not.
+func (s *Store) Has(id transcript.ID) (bool, error) {
+	name, err := file(id)
+	if err != nil {
+		return false, err
+	}
+	info, err := s.fs.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.Mode().IsRegular() && info.Size() > headerSize, err
+}
+
+// Missing returns those of the ids whose chunks are not there, each once. If
+// an index chunk is there, so are the chunks that it names.
+func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
+	var missing []transcript.ID
+	asked := make(map[transcript.ID]bool, len(ids))
+	for _, id := range ids {
+		if asked[id] {
+			continue
+		}
+		asked[id] = true
+		has, err := s.Has(id)
+		if err != nil {
+			return nil, err
+		}
+		if !has {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
+}
+
+// Plain returns a chunk's plain bytes, checked by SHA-256. It is a
+// transcript.Loader. Errors: ErrMissing, *[DamagedError], transcript.ErrNewer.
+func (s *Store) Plain(id transcript.ID) ([]byte, error) {
+	frame, where, err := s.read(id)
+	if err != nil {
+		return nil, err
+	}
+	_, plain, err := decode(id, frame)
+	if err != nil {
+		return nil, damaged(id, where, err)
+	}
+	return plain, nil
+}
+
+// Frame returns a chunk as it lies on the disk, checked by its fast checksum
+// only. Errors are those of Plain.
+func (s *Store) Frame(id transcript.ID) ([]byte, error) {
+	frame, where, err := s.read(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Check(frame); err != nil {
+		return nil, damaged(id, where, err)
+	}
+	return frame, nil
+}
+
+// read returns a chunk's file and where it lies.
+func (s *Store) read(id transcript.ID) (frame []byte, where string, err error) {
+	name, err := file(id)
+	if err != nil {
+		return nil, "", err
+	}
+	where = filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
+	frame, err = durable.ReadFile(s.fs, name, maxFrame)
+	if err == nil {
+		return frame, where, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, where, fmt.Errorf("chunk %s: %w", where, ErrMissing)
+	}
+	if info, statErr := s.fs.Stat(name); statErr == nil && info.Size() > maxFrame {
+		return nil, where, &DamagedError{ID: id, Path: where, Reason: fmt.Sprintf("it has %d bytes, more than the limit of %d", info.Size(), maxFrame)}
+	}
+	return nil, where, err
+}
+
+// kind returns what a chunk holds, by its header alone.
+func (s *Store) kind(id transcript.ID) (transcript.Kind, error) {
+	name, err := file(id)
+	if err != nil {
+		return 0, err
+	}
+	where := filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
+	head, _, err := durable.ReadHead(s.fs, name, headerSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("chunk %s: %w", where, ErrMissing)
+	}
+	if err != nil {
+		return 0, err
+	}
+	kind, _, err := header(head)
+	if err != nil {
+		return 0, damaged(id, where, err)
+	}
+	return kind, nil
+}
+
+// IDs iterates over the chunks that are there, in order of their ids; at the
+// first error it ends. What else lies in the folder is passed over.
+func (s *Store) IDs() iter.Seq2[transcript.ID, error] {
+	return func(yield func(transcript.ID, error) bool) {
+		entries, err := s.entries()
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, e := range entries {
+			if id, ok := idOf(e); ok && !yield(id, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) entries() ([]fs.DirEntry, error) {
+	entries, err := s.fs.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return entries, err
+}
+
+func idOf(e fs.DirEntry) (transcript.ID, bool) {
+	name, ok := strings.CutSuffix(e.Name(), suffix)
+	id := transcript.ID(name)
+	return id, ok && id.Valid() && e.Type().IsRegular()
+}
+
+func entryFile(e fs.DirEntry) string { return path.Join(folder, e.Name()) }

@@ -1,0 +1,402 @@
+package durable_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sess/store/durable"
+	"sess/store/durable/durabletest"
+)
+
+// TestMain lets the test binary stand in for another process that holds a lock.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("DURABLE_TEST_HOLD"); dir != "" {
+		fsys, err := durable.OpenDir(dir)
+		if err == nil {
+			_, err = durable.LockAs(context.Background(), fsys, ".lock", "a test", true)
+		}
+		if err != nil {
+			println(err.Error())
+			os.Exit(1)
+		}
+		println("held")
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until it is killed
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func open(t *testing.T) durable.FS {
+	t.Helper()
+	fsys, err := durable.OpenDir(filepath.Join(t.TempDir(), "a", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fsys.Close() })
+	return fsys
+}
+
+func content(t *testing.T, fsys durable.FS, name string) string {
+	t.Helper()
+	b, err := durable.ReadFile(fsys, name, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "(none)"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestWriteReplacesWhole(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	for _, want := range []string{"one", strings.Repeat("two", 100_000), ""} {
+		if err := durable.Write(fsys, "x.json", []byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, fsys, "x.json"); got != want {
+			t.Fatalf("content has %d bytes, want %d", len(got), len(want))
+		}
+	}
+}
+
+// A write that fails at any operation leaves the old content or the new one,
+// and no temp file.
+func TestWriteFailsWhole(t *testing.T) {
+	t.Parallel()
+	for k := 0; ; k++ {
+		var faulty durabletest.Faulty
+		fsys, err := faulty.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := durable.Write(fsys, "x.json", []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+		faulty.FailAt(k, syscall.ENOSPC, false)
+		err = durable.Write(fsys, "x.json", []byte("new content"))
+		fired := faulty.Fired()
+		faulty.Reset()
+		if !fired {
+			if err != nil {
+				t.Fatalf("write without a fault: %v", err)
+			}
+			if k < 5 {
+				t.Fatalf("only %d operations in a durable write", k)
+			}
+			return
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("fault at %d: err = %v, want ENOSPC", k, err)
+		}
+		if got := content(t, fsys, "x.json"); got != "old" && got != "new content" {
+			t.Fatalf("fault at %d: content = %q", k, got)
+		}
+		entries, err := fsys.ReadDir(".")
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("fault at %d: folder has %v, %v; want x.json alone", k, entries, err)
+		}
+	}
+}
+
+func TestWriteOperations(t *testing.T) {
+	t.Parallel()
+	var faulty durabletest.Faulty
+	fsys, err := faulty.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.Write(fsys, "x.json", []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, op := range faulty.Ops() {
+		got = append(got, op.Kind)
+	}
+	if diff := cmp.Diff([]string{"create", "write", "sync", "rename", "syncdir"}, got); diff != "" {
+		t.Errorf("operations of a durable write (-want +got):\n%s", diff)
+	}
+}
+
+// A rename that is refused for a moment, as by a scanner, is tried again.
+func TestRenameTriedAgain(t *testing.T) {
+	t.Parallel()
+	var faulty durabletest.Faulty
+	fsys, err := faulty.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp, err := durable.WriteTemp(fsys, "x.json", []byte("abc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty.FailAt(0, syscall.EBUSY, false)
+	if err := tmp.Publish("x.json"); err != nil || !faulty.Fired() {
+		t.Fatalf("Publish after one refused rename: %v (fired %v)", err, faulty.Fired())
+	}
+	if err := durable.Write(fsys, "y.json", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	tmp, err = durable.WriteTemp(fsys, "y.json", []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty.FailAt(0, syscall.EBUSY, true)
+	if err := tmp.Publish("y.json"); !errors.Is(err, syscall.EBUSY) {
+		t.Fatalf("Publish with a rename that never works: %v", err)
+	}
+	faulty.Reset()
+	if got := content(t, fsys, "y.json"); got != "old" {
+		t.Errorf("y.json = %q, want the old content", got)
+	}
+}
+
+func TestTakenTempName(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	for _, name := range []string{"x.json.tmp", ".x.json.tmp"} {
+		if err := fsys.Mkdir(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := durable.Write(fsys, "x.json", []byte("abc")); err != nil {
+		t.Errorf("Write beside folders with the obvious temp names: %v", err)
+	}
+}
+
+func TestModesWhateverTheUmask(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows keeps access lists, not modes")
+	}
+	for _, mask := range []int{0, 0o077, 0o777} {
+		old := umask(mask)
+		dir := filepath.Join(t.TempDir(), "in", "side")
+		fsys, err := durable.OpenDir(dir)
+		if err == nil {
+			err = errors.Join(durable.MkdirAll(fsys, "p/q"), durable.Write(fsys, "p/q/f", []byte("x")))
+		}
+		var f durable.File
+		if err == nil {
+			f, err = fsys.Append("p/log")
+		}
+		umask(old)
+		if err != nil {
+			t.Fatalf("umask %03o: %v", mask, err)
+		}
+		f.Close()
+		for name, want := range map[string]fs.FileMode{"": 0o700, "p": 0o700, "p/q": 0o700, "p/q/f": 0o600, "p/log": 0o600} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil || info.Mode().Perm() != want {
+				t.Errorf("umask %03o: %q has mode %v, %v; want %v", mask, name, info.Mode().Perm(), err, want)
+			}
+		}
+		fsys.Close()
+	}
+}
+
+func TestWideModesAreTightened(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows keeps access lists, not modes")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o644), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := durable.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	content(t, fsys, "f")
+	for path, want := range map[string]fs.FileMode{dir: 0o700, file: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, %v; want %v", path, info.Mode().Perm(), err, want)
+		}
+	}
+}
+
+func TestNothingOutsideAndNoLinks(t *testing.T) {
+	t.Parallel()
+	outer := t.TempDir()
+	canary := filepath.Join(outer, "canary.json")
+	if err := os.WriteFile(canary, []byte("tweet"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := durable.OpenDir(filepath.Join(outer, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	if err := os.Symlink(canary, filepath.Join(fsys.Dir(), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("plain", filepath.Join(fsys.Dir(), "inner")); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.Write(fsys, "plain", []byte("p")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../canary.json", "link", "inner", "x/../../canary.json", canary} {
+		if f, err := fsys.Open(name); err == nil {
+			f.Close()
+			t.Errorf("Open(%q) worked", name)
+		}
+		if f, err := fsys.Append(name); err == nil {
+			f.Close()
+			t.Errorf("Append(%q) worked", name)
+		}
+	}
+	for _, name := range []string{"../canary.json", "../new"} {
+		if err := durable.Write(fsys, name, []byte("overwritten")); err == nil {
+			t.Errorf("Write(%q) worked", name)
+		}
+	}
+	if b, _ := os.ReadFile(canary); string(b) != "tweet" {
+		t.Errorf("canary = %q", b)
+	}
+}
+
+func TestFolderReplacedByAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "pool")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := durable.OpenDir(path)
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("OpenDir of a file: %v, want an error that names %s", err, path)
+	}
+	if _, err := durable.OpenDir(filepath.Join(path, "below")); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("OpenDir below a file: %v, want an error that names %s", err, path)
+	}
+}
+
+func TestLocksInOneProcess(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	ctx := t.Context()
+	lock := func(mode durable.LockMode) (func() error, error) { return fsys.Lock(ctx, ".lock", mode, false) }
+	a, err := lock(durable.Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := lock(durable.Shared)
+	if err != nil {
+		t.Fatalf("a second shared lock: %v", err)
+	}
+	if _, err := lock(durable.Exclusive); !errors.Is(err, durable.ErrLocked) {
+		t.Fatalf("exclusive beside shared: %v, want ErrLocked", err)
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		unlock, err := fsys.Lock(ctx, ".lock", durable.Exclusive, true)
+		if err == nil {
+			err = unlock()
+		}
+		waiting <- err
+	}()
+	if err := errors.Join(a(), b(), <-waiting); err != nil {
+		t.Fatalf("waiting for the shared ones to end: %v", err)
+	}
+	held, err := lock(durable.Exclusive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held()
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	defer cancel()
+	if _, err := fsys.Lock(short, ".lock", durable.Shared, true); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting until the deadline: %v", err)
+	}
+}
+
+// A lock names its holder, and ends with it, however it ends.
+func TestLockOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "DURABLE_TEST_HOLD="+fsys.Dir())
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || line != "held\n" {
+		t.Fatalf("the other process said %q, %v", line, err)
+	}
+	_, err = durable.LockAs(t.Context(), fsys, ".lock", "me", false)
+	locked, ok := errors.AsType[*durable.LockedError](err)
+	if !ok || locked.Holder.PID != cmd.Process.Pid || locked.Holder.Operation != "a test" {
+		t.Errorf("LockAs = %v, want it to name process %d", err, cmd.Process.Pid)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	unlock, err := durable.LockAs(t.Context(), fsys, ".lock", "me", true)
+	if err != nil {
+		t.Fatalf("after the holder was killed: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSweepTemps(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	if _, err := durable.WriteTemp(fsys, "x.json", []byte("left over")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(durable.Write(fsys, "keep.json", nil), fsys.Mkdir("folder.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	n, err := durable.SweepTemps(fsys, ".")
+	if n != 1 || err != nil {
+		t.Fatalf("SweepTemps = %d, %v, want 1", n, err)
+	}
+	entries, _ := fsys.ReadDir(".")
+	if len(entries) != 2 {
+		t.Errorf("left: %v, want folder.tmp and keep.json", entries)
+	}
+}
+
+func BenchmarkWrite8KB(b *testing.B) {
+	fsys, err := durable.OpenDir(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer fsys.Close()
+	data := make([]byte, 8<<10)
+	for b.Loop() {
+		if err := durable.Write(fsys, "x", data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

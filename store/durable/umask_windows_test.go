@@ -1,0 +1,3 @@
+package durable_test
+
+func umask(int) int { return 0 }

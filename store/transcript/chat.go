@@ -1,0 +1,83 @@
+package transcript
+
+import "encoding/json"
+
+// Role says whose a message or an item of history is.
+type Role string
+
+// The roles. A message is of the user or the agent, an item of history of any
+// but the agent.
+const (
+	RoleUser      Role = "user"
+	RoleAgent     Role = "agent"
+	RoleSystem    Role = "system"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
+)
+
+// Status is how far a message or an activity has come.
+type Status string
+
+// The states of a message, and those of an activity.
+const (
+	StatusComplete  Status = "complete"
+	StatusStreaming Status = "streaming"
+	StatusError     Status = "error"
+
+	StatusPending    Status = "pending"
+	StatusInProgress Status = "in_progress"
+	StatusCompleted  Status = "completed"
+	StatusFailed     Status = "failed"
+)
+
+// Interrupted is the content of the result that a tool call gets which has none.
+const Interrupted = "interrupted"
+
+// Message is a record of [ListMessages]: what people see. Times are epoch
+// milliseconds.
+type Message struct {
+	ID                  string            `json:"id"`
+	Role                Role              `json:"role"` // user or agent
+	Content             string            `json:"content"`
+	Status              Status            `json:"status"` // complete, streaming or error
+	StreamID            string            `json:"streamId,omitempty"`
+	ResponseToMessageID string            `json:"responseToMessageId,omitempty"`
+	EventIDs            []string          `json:"eventIds,omitempty"`
+	ArtifactIDs         []string          `json:"artifactIds,omitempty"`
+	Uploads             []json.RawMessage `json:"uploads,omitempty"` // references to attachments
+	CreatedAt           int64             `json:"createdAt"`
+	UpdatedAt           int64             `json:"updatedAt"`
+}
+
+// Activity is a record of [ListActivities]: a tool call that people see. Times
+// are epoch milliseconds.
+type Activity struct {
+	ID        string          `json:"id"`
+	MessageID string          `json:"messageId,omitempty"` // of the message it belongs to
+	Title     string          `json:"title,omitempty"`     // for people
+	Name      string          `json:"name,omitempty"`      // of the tool
+	Status    Status          `json:"status"`              // pending, in_progress, completed or failed
+	RawInput  json.RawMessage `json:"rawInput,omitempty"`
+	RawOutput json.RawMessage `json:"rawOutput,omitempty"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	CreatedAt int64           `json:"createdAt"`
+	UpdatedAt int64           `json:"updatedAt"`
+}
+
+// HistoryItem is a record of [ListHistory]: what the model sees. An item of
+// another shape, as a provider may keep one, is none of these and stays as it
+// is.
+type HistoryItem struct {
+	Role       Role       `json:"role"` // system, user, assistant or tool
+	Content    string     `json:"content"`
+	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // of an assistant
+	ToolCallID string     `json:"toolCallId,omitempty"` // of a tool: the call that this is the result of
+	Name       string     `json:"name,omitempty"`       // of a tool
+}
+
+// ToolCall is a call that a model asks for.
+type ToolCall struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
