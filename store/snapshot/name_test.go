@@ -1,0 +1,132 @@
+package snapshot_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sess/store/snapshot"
+)
+
+func TestParseName(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", snapshot.MaxName)
+	tests := []struct {
+		text       string
+		suggestion string // empty: it is a name
+	}{
+		{"v1", ""},
+		{"_x", ""},
+		{"9.2-rc~1_b", ""},
+		{"autosave~", ""},
+		{long, ""},
+		{"console", ""},
+		{"com", ""},
+		{"", "my-snapshot"},
+		{"sql opt", "sql-opt"},
+		{"say \"hi\"", "say-hi"},
+		{" v1 ", "v1"},
+		{".", "my-snapshot"},
+		{"..", "my-snapshot"},
+		{"~", "my-snapshot"},
+		{"-v", "v"},
+		{".hidden", "hidden"},
+		{"../../canary", "canary"},
+		{"..%2f..%2fcanary", "2f.-2fcanary"},
+		{`C:\canary`, "C-canary"},
+		{"/somewhere/canary", "somewhere-canary"},
+		{"a\x00b", "a-b"},
+		{"a\nb", "a-b"},
+		{"a..b", "a.b"},
+		{"end.", "end"},
+		{"plan計画", "plan"},
+		{"日本", "my-snapshot"},
+		{"50%", "50"},
+		{"A%20b", "A-20b"},
+		{"con", "my-con"},
+		{"NUL.txt", "my-NUL.txt"},
+		{"com1", "my-com1"},
+		{"lpt9.x", "my-lpt9.x"},
+		{long + "a", long},
+	}
+	for _, tt := range tests {
+		got, err := snapshot.ParseName(tt.text)
+		if tt.suggestion == "" {
+			if err != nil || string(got) != tt.text {
+				t.Errorf("ParseName(%q) = %q, %v; want it unchanged", tt.text, got, err)
+			}
+			continue
+		}
+		ne, ok := errors.AsType[*snapshot.NameError](err)
+		if !ok {
+			t.Errorf("ParseName(%q) = %q, %v; want a *NameError", tt.text, got, err)
+			continue
+		}
+		if ne.Suggestion != tt.suggestion {
+			t.Errorf("ParseName(%q) suggests %q, want %q", tt.text, ne.Suggestion, tt.suggestion)
+		}
+		if _, err := snapshot.ParseName(ne.Suggestion); err != nil {
+			t.Errorf("ParseName(%q) suggests %q, which is no name: %v", tt.text, ne.Suggestion, err)
+		}
+	}
+}
+
+func FuzzSuggestionIsAName(f *testing.F) {
+	for _, s := range []string{"", "sql opt", "..", "con", "aux.", "日本", strings.Repeat("-a", 200), "a.\u00e9.b", "con.."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		_, err := snapshot.ParseName(s)
+		if ne, ok := errors.AsType[*snapshot.NameError](err); ok {
+			if _, err := snapshot.ParseName(ne.Suggestion); err != nil {
+				t.Fatalf("ParseName(%q) suggests %q: %v", s, ne.Suggestion, err)
+			}
+		}
+	})
+}
+
+func TestNameErrorNamesTheLimit(t *testing.T) {
+	t.Parallel()
+	_, err := snapshot.ParseName(strings.Repeat("a", 300))
+	if err == nil || !strings.Contains(err.Error(), "at most 128 characters, this one has 300") {
+		t.Errorf("ParseName of 300 letters: %v, want the limit named", err)
+	}
+}
+
+func TestAutoName(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2031, 12, 31, 23, 59, 59, 999e6, time.UTC)
+	used := map[snapshot.Name]bool{}
+	var got []snapshot.Name
+	for range 3 {
+		n := snapshot.AutoName("pre-load~", now, func(n snapshot.Name) bool { return used[n] })
+		if _, err := snapshot.ParseName(string(n)); err != nil {
+			t.Errorf("AutoName made %q: %v", n, err)
+		}
+		used[n] = true
+		got = append(got, n)
+	}
+	want := []snapshot.Name{"pre-load~20311231T235959999Z", "pre-load~20311231T235959999Z-2", "pre-load~20311231T235959999Z-3"}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("AutoName %d = %q, want %q", i, got[i], want[i])
+		}
+	}
+	next := snapshot.AutoName("pre-load~", now.Add(time.Millisecond), func(snapshot.Name) bool { return false })
+	if next <= got[2] {
+		t.Errorf("%q does not sort after %q", next, got[2])
+	}
+}
+
+func TestReservedPrefix(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[snapshot.Name]bool{
+		"pre-load~x": true, "PRE-LOAD~x": true, "pre-new~": true, "pre-delete~1": true, "pre-compact~1": true,
+		"pre-load": false, "autosave~": false, "manual-1": false, "x-pre-load~": false,
+	} {
+		if got := snapshot.ReservedPrefix(name); got != want {
+			t.Errorf("ReservedPrefix(%q) = %v, want %v", name, got, want)
+		}
+	}
+}

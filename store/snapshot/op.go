@@ -1,0 +1,589 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sess/store/durable"
+)
+
+// OpKind is what an operation does.
+type OpKind string
+
+// The kinds. Those of names (overwrite, delete, rename, prune) are recorded and
+// undone here; the others by who opens them.
+const (
+	OpLoad           OpKind = "load"
+	OpNew            OpKind = "new"
+	OpOverwrite      OpKind = "overwrite"
+	OpDelete         OpKind = "delete"
+	OpRename         OpKind = "rename"
+	OpPrune          OpKind = "prune"
+	OpDeleteMessages OpKind = "delete-messages"
+	OpCompact        OpKind = "compact"
+)
+
+// Names reports whether operations of this kind change the pool's names and
+// nothing else, so that they are undone by [Pool.UndoNames].
+func (k OpKind) Names() bool {
+	switch k {
+	case OpOverwrite, OpDelete, OpRename, OpPrune:
+		return true
+	}
+	return false
+}
+
+// OpInfo says what an operation is and who asked for it.
+type OpInfo struct {
+	Kind       OpKind `json:"kind"`
+	Agent      string `json:"agent,omitempty"`
+	Project    string `json:"project,omitempty"`
+	Session    string `json:"session,omitempty"`
+	NewSession string `json:"newSession,omitempty"` // the session that new made
+	Caller     string `json:"caller,omitempty"`
+	Name       string `json:"name,omitempty"`   // of the snapshot that is loaded
+	NameID     string `json:"nameId,omitempty"` // its id
+	RequestID  string `json:"requestId,omitempty"`
+}
+
+// OpState is how far an operation is.
+type OpState string
+
+// The states.
+const (
+	OpOpen    OpState = "open"    // begun; its owner is at work, or died
+	OpClosed  OpState = "closed"  // done
+	OpUndone  OpState = "undone"  // taken back
+	OpUndoing OpState = "undoing" // being taken back
+	OpRedoing OpState = "redoing" // being done again
+)
+
+// TrashItem is a document that an operation put into the trash.
+type TrashItem struct {
+	ID     string `json:"id"`   // of the snapshot; of a damaged one made up
+	Name   Name   `json:"name"` // that it had
+	File   string `json:"file"` // in the trash folder
+	Reason string `json:"reason,omitempty"`
+}
+
+// Op is the record of an operation. Ids are UUIDv7, so they sort by time.
+type Op struct {
+	ID string `json:"id"`
+	OpInfo
+	State     OpState     `json:"state"`
+	Time      time.Time   `json:"time"`
+	Automatic bool        `json:"automatic,omitempty"` // nobody asked for it: undo passes over it
+	Backup    *Link       `json:"backup,omitempty"`    // what brings back the state before it
+	Redo      *Link       `json:"redo,omitempty"`      // what brings back the state before its undoing
+	From      Name        `json:"from,omitempty"`      // of a rename
+	To        Name        `json:"to,omitempty"`        // of a rename or overwrite
+	Subject   string      `json:"subject,omitempty"`   // id of the snapshot that was renamed or put in place
+	Trash     []TrashItem `json:"trash,omitempty"`     // what it took away
+	Swapped   []TrashItem `json:"swapped,omitempty"`   // what its undoing took away
+}
+
+func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
+
+// lockFile is the lock of its owner. Operations on names have none: they begin
+// and end under the names lock.
+func (op *Op) lockFile() string { return opsDir + "/" + op.ID + ".lock" }
+
+// concerns reports whether undo in a session is about this operation.
+func (op *Op) concerns(session string) bool {
+	return op.Kind.Names() || session != "" && (op.Session == session || op.NewSession == session)
+}
+
+// done and undone count an undo or redo that did not get to its end as not done.
+func (op *Op) done() bool   { return op.State == OpClosed || op.State == OpUndoing }
+func (op *Op) undone() bool { return op.State == OpUndone || op.State == OpRedoing }
+
+// opIDs returns the ids of all records, the oldest first.
+func (p *Pool) opIDs() ([]string, error) {
+	entries, err := p.fs.ReadDir(opsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var ids []string
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if ok && e.Type().IsRegular() && uuid.Validate(id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// ops returns all records that can be read, the oldest first.
+func (p *Pool) ops(ctx context.Context) ([]*Op, error) {
+	ids, err := p.opIDs()
+	if err != nil {
+		return nil, err
+	}
+	var ops []*Op
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if op := p.findOp(id); op != nil {
+			ops = append(ops, op)
+		}
+	}
+	return ops, nil
+}
+
+// findOp returns a record, or nil if it is gone or cannot be read.
+func (p *Pool) findOp(id string) *Op {
+	op, err := p.FindOp(id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.opts.Logger.Warn("record of an operation cannot be read", "op", id, "err", err)
+	}
+	return op
+}
+
+// FindOp returns the record of an operation; one that is not there is
+// fs.ErrNotExist.
+func (p *Pool) FindOp(id string) (*Op, error) {
+	if err := uuid.Validate(id); err != nil {
+		return nil, fmt.Errorf("operation %q: %w", id, fs.ErrNotExist)
+	}
+	data, err := durable.ReadFile(p.fs, opsDir+"/"+id+".json", 64<<20)
+	if err != nil {
+		return nil, err
+	}
+	op := new(Op)
+	if err := json.Unmarshal(data, op); err != nil {
+		return nil, fmt.Errorf("record of operation %s: %w", id, err)
+	}
+	op.ID = id
+	return op, nil
+}
+
+// writeOp stores a record. The names lock is held.
+func (p *Pool) writeOp(op *Op) error {
+	data, err := json.Marshal(op)
+	if err != nil {
+		return err
+	}
+	if err := durable.MkdirAll(p.fs, opsDir); err != nil {
+		return err
+	}
+	return durable.Write(p.fs, op.file(), append(data, '\n'))
+}
+
+// newOp completes a new record. Its id sorts after those of all others, also
+// when the clock was set back. The names lock is held.
+func (p *Pool) newOp(op Op) (*Op, error) {
+	ids, err := p.opIDs()
+	if err != nil {
+		return nil, err
+	}
+	id := uuid.Must(uuid.NewV7())
+	if len(ids) > 0 && ids[len(ids)-1] >= id.String() {
+		last := uuid.MustParse(ids[len(ids)-1])
+		copy(id[:6], last[:6])
+		for i := 5; i >= 0; i-- { // the next millisecond
+			if id[i]++; id[i] != 0 {
+				break
+			}
+		}
+	}
+	op.ID, op.State, op.Time = id.String(), OpOpen, p.now()
+	return &op, nil
+}
+
+// OpenOp is an operation under way, owned by this process. It is not safe for
+// concurrent use. Close or Withdraw ends it; one that is left to the end of the
+// process is settled by [Pool.Recover].
+type OpenOp struct {
+	pool   *Pool
+	op     *Op
+	unlock func() error // nil when it has ended
+}
+
+// OpenOp writes the record of an operation that changes a live session, before
+// its effect. The record is locked until Close or Withdraw; if the process dies,
+// [Pool.Recover] decides.
+func (p *Pool) OpenOp(ctx context.Context, info OpInfo) (*OpenOp, error) {
+	unlock, err := p.lock(ctx, string(info.Kind))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	op, err := p.newOp(Op{OpInfo: info})
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.MkdirAll(p.fs, opsDir); err != nil {
+		return nil, err
+	}
+	release, err := p.fs.Lock(ctx, op.lockFile(), durable.Exclusive, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.writeOp(op); err != nil {
+		return nil, errors.Join(err, release(), p.removeLockFile(op))
+	}
+	return &OpenOp{pool: p, op: op, unlock: release}, nil
+}
+
+// ID is the operation's id.
+func (o *OpenOp) ID() string { return o.op.ID }
+
+// put changes the record. The names lock is held.
+func (o *OpenOp) put(change func(*Op)) error {
+	if o.unlock == nil {
+		return fmt.Errorf("operation %s has ended", o.op.ID)
+	}
+	next := *o.op
+	change(&next)
+	if err := o.pool.writeOp(&next); err != nil {
+		return err
+	}
+	o.op = &next
+	return nil
+}
+
+func (o *OpenOp) update(ctx context.Context, change func(*Op)) error {
+	unlock, err := o.pool.lock(ctx, string(o.op.Kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return o.put(change)
+}
+
+// SetBackup records the snapshot that brings back the state before.
+func (o *OpenOp) SetBackup(ctx context.Context, l Link) error {
+	return o.update(ctx, func(op *Op) { op.Backup = &l })
+}
+
+// SetNewSession records the session that the operation makes.
+func (o *OpenOp) SetNewSession(ctx context.Context, session string) error {
+	return o.update(ctx, func(op *Op) { op.NewSession = session })
+}
+
+// Close records that the operation happened. After an error it is still open.
+func (o *OpenOp) Close(ctx context.Context) error {
+	if o.unlock == nil {
+		return nil
+	}
+	unlock, err := o.pool.lock(ctx, string(o.op.Kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := o.put(func(op *Op) { op.State = OpClosed }); err != nil {
+		return err
+	}
+	return o.end()
+}
+
+// Withdraw removes the record and the backup of an operation that did not
+// happen. It does nothing after Close.
+func (o *OpenOp) Withdraw(ctx context.Context) error {
+	if o.unlock == nil {
+		return nil
+	}
+	unlock, err := o.pool.lock(ctx, string(o.op.Kind))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := o.pool.forget(o.op); err != nil {
+		return err
+	}
+	return o.end()
+}
+
+// end lets go of the record. The names lock is held.
+func (o *OpenOp) end() error {
+	err := errors.Join(o.unlock(), o.pool.removeLockFile(o.op))
+	o.unlock = nil
+	return err
+}
+
+// removeLockFile removes the lock file of a record that is settled or gone. Lock
+// files come and go under the names lock only, so nobody waits on a removed one.
+func (p *Pool) removeLockFile(op *Op) error {
+	if err := p.fs.Remove(op.lockFile()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// forget removes the backup and then the record of an operation that did not
+// happen. The names lock is held.
+func (p *Pool) forget(op *Op) error {
+	if b := op.Backup; b != nil {
+		s, err := p.look(b.Name)
+		if err != nil {
+			return err
+		}
+		if s.doc != nil && s.doc.Meta.ID == b.ID {
+			if err := durable.Remove(p.fs, fileOf(b.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return durable.Remove(p.fs, op.file())
+}
+
+// What became of an operation whose owner died, as the ask function of Recover
+// answers.
+const (
+	Landed  = "landed"  // it happened
+	Void    = "void"    // it did not, and never will
+	Unknown = "unknown" // nobody can say now
+)
+
+// Recovered is an operation that Recover looked at.
+type Recovered struct {
+	Op      Op
+	Outcome string // Landed, Void or Unknown
+}
+
+// Recover settles operations whose owner is gone. Of those that change names it
+// looks at the disk; for the others it asks: landed ones are closed, of void
+// ones the backup and the record are removed, unknown ones stay. A nil ask
+// knows nothing. While it asks it holds no lock of the pool but that of the
+// record. It goes on after an error and returns all of them joined.
+func (p *Pool) Recover(ctx context.Context, ask func(context.Context, Op) (string, error)) ([]Recovered, error) {
+	ops, err := p.ops(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("recover: %w", err)
+	}
+	var all []Recovered
+	var errs []error
+	for _, op := range ops {
+		if op.State == OpClosed || op.State == OpUndone {
+			continue
+		}
+		recover := func() (*Recovered, error) { return p.recoverSession(ctx, op, ask) }
+		if op.Kind.Names() {
+			recover = func() (*Recovered, error) { return p.recoverNames(ctx, op.ID) }
+		}
+		r, err := recover()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("recover %s %s: %w", op.Kind, op.ID, err))
+		}
+		if r != nil {
+			all = append(all, *r)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// recoverSession settles an operation on a live session if its owner is gone.
+func (p *Pool) recoverSession(ctx context.Context, op *Op, ask func(context.Context, Op) (string, error)) (*Recovered, error) {
+	release, err := p.fs.Lock(ctx, op.lockFile(), durable.Exclusive, false)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, nil // its owner is at work
+	}
+	if err != nil {
+		return nil, err
+	}
+	held := &OpenOp{pool: p, op: op, unlock: release}
+	if op, err = p.FindOp(op.ID); err != nil || op.State != OpOpen {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return nil, errors.Join(err, held.drop(ctx)) // settled since it was read
+	}
+	held.op = op
+	r := &Recovered{Op: *op, Outcome: Unknown}
+	if ask != nil {
+		r.Outcome, err = ask(ctx, *op)
+	}
+	switch {
+	case err != nil:
+		r.Outcome = Unknown
+		return r, errors.Join(err, release())
+	case r.Outcome == Landed:
+		return r, held.Close(ctx)
+	case r.Outcome == Void:
+		return r, held.Withdraw(ctx)
+	}
+	r.Outcome = Unknown
+	return r, release()
+}
+
+// drop lets go of a record that somebody else settled.
+func (o *OpenOp) drop(ctx context.Context) error {
+	unlock, err := o.pool.lock(ctx, "recover")
+	if err != nil {
+		return errors.Join(err, o.unlock())
+	}
+	defer unlock()
+	return o.end()
+}
+
+// newestOps yields records that undo knows, the newest first.
+func (p *Pool) newestOps(ctx context.Context, yield func(*Op) bool) error {
+	ids, err := p.opIDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Backward(ids) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if op := p.findOp(id); op != nil && !op.Automatic && !yield(op) {
+			break
+		}
+	}
+	return nil
+}
+
+// Undoable returns the newest operation that undo takes back: one of the pool's
+// names, or of the session. It is nil when there is none.
+func (p *Pool) Undoable(ctx context.Context, session string) (*Op, error) {
+	var found *Op
+	err := p.newestOps(ctx, func(op *Op) bool {
+		if op.done() && op.concerns(session) {
+			found = op
+		}
+		return found == nil
+	})
+	return found, err
+}
+
+// Redoable returns the operation that redo does again: the one undone last, if
+// no operation followed it. It is nil when there is none.
+func (p *Pool) Redoable(ctx context.Context, session string) (*Op, error) {
+	var found *Op
+	err := p.newestOps(ctx, func(op *Op) bool {
+		switch {
+		case !op.concerns(session):
+		case op.done():
+			return false
+		case op.undone():
+			found = op // undo goes from the newest back: the oldest went last
+		}
+		return true
+	})
+	return found, err
+}
+
+// LoadedLast returns the snapshot of the newest load that was not undone. The
+// zero Link means none.
+func (p *Pool) LoadedLast(ctx context.Context) (Link, error) {
+	var l Link
+	err := p.newestOps(ctx, func(op *Op) bool {
+		if op.Kind != OpLoad || !op.done() {
+			return true
+		}
+		l = Link{Name: Name(op.Name), ID: op.NameID}
+		return false
+	})
+	return l, err
+}
+
+// MarkUndone records that the effect of an operation on a live session was taken
+// back; redo, which may be nil, is the backup made before that. An operation that
+// is not closed is ErrStale.
+func (p *Pool) MarkUndone(ctx context.Context, id string, redo *Link) error {
+	return p.mark(ctx, id, OpClosed, func(op *Op) { op.State, op.Redo = OpUndone, redo })
+}
+
+// MarkRedone records that an undone operation was done again; undo, which may be
+// nil, is the backup made before that. An operation that is not undone is
+// ErrStale.
+func (p *Pool) MarkRedone(ctx context.Context, id string, undo *Link) error {
+	return p.mark(ctx, id, OpUndone, func(op *Op) { op.State, op.Backup, op.Redo = OpClosed, undo, nil })
+}
+
+func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*Op)) error {
+	unlock, err := p.lock(ctx, "undo")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	op, err := p.FindOp(id)
+	if err != nil {
+		return err
+	}
+	if op.State != from {
+		return fmt.Errorf("operation %s is %s: %w", id, op.State, ErrStale)
+	}
+	change(op)
+	return p.writeOp(op)
+}
+
+// keepRecords is how many records stay that nothing in the trash needs.
+const keepRecords = 200
+
+// sweepOps removes records that serve nothing any more: what they could bring
+// back is gone, or they are old. alive are the ids of all documents, also those
+// in the trash. The names lock is held.
+func (p *Pool) sweepOps(ctx context.Context, alive func(id string) bool) (int, error) {
+	ops, err := p.ops(ctx)
+	if err != nil {
+		return 0, err
+	}
+	open := map[string]bool{}
+	var lastLoad string
+	for _, op := range ops {
+		open[path.Base(op.lockFile())] = op.State == OpOpen
+		if op.Kind == OpLoad && op.done() {
+			lastLoad = op.ID
+		}
+	}
+	removed := 0
+	for i, op := range ops {
+		trash, err := p.hasTrash(op)
+		if err != nil {
+			return removed, err
+		}
+		links := op.Backup != nil && alive(op.Backup.ID) || op.Redo != nil && alive(op.Redo.ID)
+		old := i < len(ops)-keepRecords
+		var keep bool
+		switch {
+		case op.State != OpClosed && op.State != OpUndone, op.ID == lastLoad, trash:
+			keep = true
+		case len(op.Trash) > 0:
+			keep = op.Kind == OpRename && !old
+		case op.Backup != nil:
+			keep = links && !old
+		default:
+			keep = !old
+		}
+		if keep {
+			continue
+		}
+		if err := durable.Remove(p.fs, op.file()); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	entries, err := p.fs.ReadDir(opsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return removed, err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".lock") && !open[e.Name()] {
+			if err := p.fs.Remove(opsDir + "/" + e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return removed, err
+			}
+		}
+	}
+	return removed, nil
+}
+
+// hasTrash reports whether one of the record's documents is in the trash.
+func (p *Pool) hasTrash(op *Op) (bool, error) {
+	for _, item := range slices.Concat(op.Trash, op.Swapped) {
+		if ok, err := durable.Exists(p.fs, trashDir+"/"+item.File); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,301 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sess/store/durable"
+	"sess/store/transcript"
+)
+
+// TrashEntry is a document in the trash. Its File is the one in the trash.
+type TrashEntry struct {
+	Entry        // the name that it had; empty when the record is gone
+	Op        Op // what took it away; the zero value when its record is gone
+	DeletedAt time.Time
+	Reason    string    // "deleted", "overwritten", or why it was pruned
+	Expires   time.Time // zero: never
+}
+
+func trashName(id, op string) string { return id + "." + op + suffix }
+
+// trashItem is what becomes of the document in a slot.
+func (s slot) trashItem(op, reason string) TrashItem {
+	id := newID() // a damaged document has none that can be read
+	if s.doc != nil && s.doc.Meta.ID != "" && nameProblem(s.doc.Meta.ID) == "" {
+		id = s.doc.Meta.ID
+	}
+	return TrashItem{ID: id, Name: s.name, File: trashName(id, op), Reason: reason}
+}
+
+// writeTrash puts a copy of a document into the trash. The names lock is held.
+func (p *Pool) writeTrash(item TrashItem, data []byte) error {
+	if err := durable.MkdirAll(p.fs, trashDir); err != nil {
+		return err
+	}
+	return durable.Write(p.fs, trashDir+"/"+item.File, data)
+}
+
+// replace publishes tmp under a name that holds old, as a recorded operation:
+// a copy of old lies in the trash before it goes. The names lock is held.
+func (p *Pool) replace(op Op, name Name, old slot, subject string, tmp *durable.Temp) error {
+	op.Kind, op.To, op.Subject = OpOverwrite, name, subject
+	rec, err := p.newOp(op)
+	if err != nil {
+		return err
+	}
+	rec.Trash = []TrashItem{old.trashItem(rec.ID, "overwritten")}
+	return p.run(rec, func() error {
+		if err := p.writeTrash(rec.Trash[0], old.data); err != nil {
+			return err
+		}
+		return tmp.Publish(fileOf(name))
+	})
+}
+
+// discard moves what slots hold to the trash, as a recorded operation. The names
+// lock is held.
+func (p *Pool) discard(op Op, slots []slot, reasons []string) (*Op, error) {
+	rec, err := p.newOp(op)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range slots {
+		rec.Trash = append(rec.Trash, s.trashItem(rec.ID, reasons[i]))
+	}
+	return rec, p.run(rec, func() error {
+		if err := durable.MkdirAll(p.fs, trashDir); err != nil {
+			return err
+		}
+		for _, item := range rec.Trash {
+			if err := p.fs.Rename(fileOf(item.Name), trashDir+"/"+item.File); err != nil {
+				return err
+			}
+		}
+		return errors.Join(p.fs.SyncDir(trashDir), p.fs.SyncDir("."))
+	})
+}
+
+// trashFiles returns the names of the documents in the trash.
+func (p *Pool) trashFiles() ([]fs.DirEntry, error) {
+	entries, err := p.fs.ReadDir(trashDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return durable.Ignored(e.Name()) || !strings.HasSuffix(e.Name(), suffix) || !e.Type().IsRegular()
+	}), err
+}
+
+// ListTrash returns the trash, what was taken away last first.
+func (p *Pool) ListTrash(ctx context.Context) ([]TrashEntry, error) {
+	all, err := p.listTrash(ctx)
+	// What an undo put back, and a redo would take away again, has its name.
+	return slices.DeleteFunc(all, func(t TrashEntry) bool { return t.spare() }), err
+}
+
+// spare reports whether the document is kept only so that undo and redo can go
+// back and forth.
+func (t TrashEntry) spare() bool {
+	for _, item := range t.Op.Swapped {
+		if filepath.Base(t.File) == item.File {
+			return t.Op.done()
+		}
+	}
+	return t.Op.undone()
+}
+
+func (p *Pool) listTrash(ctx context.Context) ([]TrashEntry, error) {
+	files, err := p.trashFiles()
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	ops, err := p.ops(ctx)
+	if err != nil {
+		return nil, err
+	}
+	type source struct {
+		op   *Op
+		item TrashItem
+	}
+	sources := map[string]source{}
+	for _, op := range ops {
+		for _, item := range slices.Concat(op.Trash, op.Swapped) {
+			sources[item.File] = source{op, item}
+		}
+	}
+	var all []TrashEntry
+	for _, f := range files {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		from := sources[f.Name()]
+		e, err := p.entry(from.item.Name, trashDir+"/"+f.Name())
+		if err != nil {
+			continue // it went since the folder was read
+		}
+		t := TrashEntry{Entry: e, DeletedAt: e.Meta.UpdatedAt, Reason: "unknown"}
+		if from.op != nil {
+			t.Op, t.DeletedAt, t.Reason = *from.op, from.op.Time, from.item.Reason
+			if t.Meta.ID == "" {
+				t.Meta.ID = from.item.ID
+			}
+		} else if info, err := f.Info(); err == nil {
+			t.DeletedAt = info.ModTime().UTC()
+		}
+		if p.opts.TrashKeep > 0 {
+			t.Expires = t.DeletedAt.Add(p.opts.TrashKeep)
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b TrashEntry) int {
+		return cmp.Or(b.DeletedAt.Compare(a.DeletedAt), cmp.Compare(b.Op.ID, a.Op.ID), newestFirst(a.Entry, b.Entry))
+	})
+	return all, nil
+}
+
+// RestoreTrash brings a document back from the trash: of several the one taken
+// away last. The name is its old one unless as is given; one that is taken is an
+// *ExistsError. What was deleted or pruned leaves the trash; an older version of
+// a snapshot that was overwritten comes back as a copy with an id of its own and
+// stays in the trash, so that the overwrite can still be undone.
+func (p *Pool) RestoreTrash(ctx context.Context, nameOrID string, as Name) (Entry, error) {
+	e, err := p.restoreTrash(ctx, nameOrID, as)
+	return e, during("restore", Name(nameOrID), err)
+}
+
+func (p *Pool) restoreTrash(ctx context.Context, nameOrID string, as Name) (Entry, error) {
+	unlock, err := p.lock(ctx, "restore")
+	if err != nil {
+		return Entry{}, err
+	}
+	defer unlock()
+	all, err := p.ListTrash(ctx)
+	if err != nil {
+		return Entry{}, err
+	}
+	i := slices.IndexFunc(all, func(t TrashEntry) bool {
+		return nameOrID != "" && (string(t.Name) == nameOrID || t.Meta.ID == nameOrID)
+	})
+	if i < 0 {
+		names := make([]Name, 0, len(all))
+		for _, t := range all {
+			names = append(names, t.Name)
+		}
+		slices.Sort(names)
+		return Entry{}, &NotFoundError{Text: nameOrID, Near: near(nameOrID, slices.Compact(names))}
+	}
+	t := all[i]
+	if as == "" {
+		as = t.Name
+	}
+	if _, err := ParseName(string(as)); err != nil {
+		return Entry{}, err
+	}
+	s, err := p.look(as)
+	if err != nil {
+		return Entry{}, err
+	}
+	if !s.free() {
+		return Entry{}, &ExistsError{Name: s.name, Hint: "restore it under another name (as)"}
+	}
+	if err := p.fetch(t, as); err != nil {
+		return Entry{}, err
+	}
+	return p.entry(as, fileOf(as))
+}
+
+// fetch gives a document in the trash a name. The names lock is held.
+func (p *Pool) fetch(t TrashEntry, as Name) error {
+	file := filepath.Base(t.File)
+	if t.Op.Kind != OpOverwrite && t.Op.Kind != OpRename {
+		if err := durable.Move(p.fs, trashDir+"/"+file, fileOf(as)); err != nil {
+			return err
+		}
+		if t.Op.ID == "" {
+			return nil
+		}
+		// The operation can take back only what is left.
+		op := t.Op
+		op.Trash = slices.DeleteFunc(slices.Clone(op.Trash), func(i TrashItem) bool { return i.File == file })
+		if len(op.Trash) == 0 {
+			return durable.Remove(p.fs, op.file())
+		}
+		return p.writeOp(&op)
+	}
+	data, err := durable.ReadFile(p.fs, trashDir+"/"+file, maxDocument)
+	if err != nil {
+		return err
+	}
+	if doc, err := transcript.Decode(data); err == nil {
+		doc.Meta.Parent, doc.Meta.ID = doc.Meta.ID, newID()
+		data = doc.Encode()
+	}
+	return durable.Write(p.fs, fileOf(as), data)
+}
+
+// EmptyTrash removes for good what was taken away at least olderThan ago; 0
+// means everything. It returns the number of documents and their bytes; the
+// chunks that only they referred to go with the next sweep. A dry run changes
+// nothing.
+func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun bool) (n int, bytes int64, err error) {
+	if !dryRun {
+		unlock, err := p.lock(ctx, "empty trash")
+		if err != nil {
+			return 0, 0, fmt.Errorf("empty the trash: %w", err)
+		}
+		defer unlock()
+	}
+	all, err := p.listTrash(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("empty the trash: %w", err)
+	}
+	now := p.now()
+	gone := map[string]*Op{}
+	for _, t := range all {
+		// What is dated in the future is as old as it can be known to be.
+		if max(0, now.Sub(t.DeletedAt)) < olderThan {
+			continue
+		}
+		file := trashDir + "/" + filepath.Base(t.File)
+		info, err := p.fs.Stat(file)
+		if err != nil {
+			return n, bytes, err
+		}
+		if !dryRun {
+			if err := p.fs.Remove(file); err != nil {
+				return n, bytes, err
+			}
+			if t.Op.ID != "" {
+				gone[t.Op.ID] = &t.Op
+			}
+		}
+		n++
+		bytes += info.Size()
+	}
+	if dryRun || n == 0 {
+		return n, bytes, nil
+	}
+	if err := p.fs.SyncDir(trashDir); err != nil {
+		return n, bytes, err
+	}
+	for _, op := range gone {
+		if left, err := p.hasTrash(op); err != nil || left || op.Kind == OpRename {
+			if err != nil {
+				return n, bytes, err
+			}
+			continue
+		}
+		if err := durable.Remove(p.fs, op.file()); err != nil {
+			return n, bytes, err
+		}
+	}
+	return n, bytes, nil
+}
