@@ -82,10 +82,11 @@ func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) erro
 		slog.String("incident", incident),
 		slog.String("verb", in.verb.Name),
 		slog.String("request_id", in.Call.RequestID),
-		slog.Any("err", err),
+		slog.String("err", e.Message),
+		slog.Any("cause", e.Err),
 	}
 	if p, ok := e.Err.(*panicked); ok {
-		attrs = append(attrs, slog.Any("panic", p.value), slog.String("stack", string(p.stack)))
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	d.log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
 	if e.Hint == "" {
@@ -114,6 +115,10 @@ func (d *Dispatcher) find(argv []string, internal bool) (*verb, []string, error)
 	if len(argv) == 0 {
 		return nil, nil, plugin.Errorf(plugin.Usage, "%s: no verb is given", d.spec.Command).
 			WithHint("the verbs are %s", strings.Join(names, ", "))
+	}
+	if strings.HasPrefix(argv[0], "-") {
+		return nil, nil, plugin.Errorf(plugin.Usage, "%s: %q stands where the verb should", d.spec.Command, argv[0]).
+			WithHint("write the verb first, then its flags")
 	}
 	typed := argv[0]
 	if len(argv) > 1 && (len(group) > 0 || len(plugin.Nearest(typed, words)) == 0) {

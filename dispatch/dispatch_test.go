@@ -178,6 +178,7 @@ func TestDispatchRefuses(t *testing.T) {
 		want string
 	}{
 		{nil, "sess: no verb is given; the verbs are save, drop, copy, list, trash list, trash restore"},
+		{[]string{"--note=x", "save", "v1"}, `sess: "--note=x" stands where the verb should; write the verb first, then its flags`},
 		{[]string{"sav", "v1"}, `unknown verb "sav"; did you mean save?`},
 		{[]string{"SAVE", "v1"}, `unknown verb "SAVE"; did you mean save?`},
 		{[]string{"clon"}, `unknown verb "clon"; did you mean clone?`},

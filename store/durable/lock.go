@@ -87,7 +87,7 @@ const holderSuffix = ".holder"
 func LockAs(ctx context.Context, fsys FS, name, operation string, wait bool) (func() error, error) {
 	unlock, err := fsys.Lock(ctx, name, Exclusive, wait)
 	if errors.Is(err, ErrLocked) || wait && errors.Is(err, context.DeadlineExceeded) {
-		return nil, &LockedError{Path: name, Holder: readHolder(fsys, name)}
+		return nil, &LockedError{Path: name, Holder: ReadHolder(fsys, name)}
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +103,10 @@ func LockAs(ctx context.Context, fsys FS, name, operation string, wait bool) (fu
 	return unlock, nil
 }
 
-func readHolder(fsys FS, name string) Holder {
+// ReadHolder returns who last took a lock with [LockAs], for messages: it tells
+// nothing about whether the lock is held now. The zero Holder means that nobody
+// knows.
+func ReadHolder(fsys FS, name string) Holder {
 	var h Holder
 	data, err := ReadFile(fsys, name+holderSuffix, 4096)
 	if err != nil || json.Unmarshal(data, &h) != nil {

@@ -262,9 +262,15 @@ func (o *OpenOp) update(ctx context.Context, change func(*Op)) error {
 	return o.put(change)
 }
 
-// SetBackup records the snapshot that brings back the state before.
+// SetBackup records the snapshot that brings back the state before. The zero Link
+// forgets it, so that Withdraw leaves the snapshot alone.
 func (o *OpenOp) SetBackup(ctx context.Context, l Link) error {
-	return o.update(ctx, func(op *Op) { op.Backup = &l })
+	return o.update(ctx, func(op *Op) {
+		op.Backup = nil
+		if l != (Link{}) {
+			op.Backup = &l
+		}
+	})
 }
 
 // SetNewSession records the session that the operation makes.

@@ -53,7 +53,7 @@ func (d *Document) Digest() string {
 // canonicalHeader is the header as the digest sees it. One that is not JSON,
 // which Validate refuses, counts as the bytes it is.
 func canonicalHeader(d *Document) []byte {
-	if d.Header == nil {
+	if len(d.Header) == 0 {
 		return []byte("{}")
 	}
 	header, err := Canonical(d.Header)

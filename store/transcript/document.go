@@ -131,7 +131,7 @@ func (d *Document) ChunkIDs(load Loader) iter.Seq2[ID, error] {
 // extra key that is not JSON, a list whose count does not fit its records, a
 // record with a newline. What Decode, Append and Splice return is valid.
 func (d *Document) Validate() error {
-	if d.Header != nil && !isObject(d.Header) {
+	if len(d.Header) > 0 && !isObject(d.Header) {
 		return errors.New("the header is not one JSON object")
 	}
 	for _, extra := range []map[string]json.RawMessage{d.Extra, d.Meta.Extra} {
@@ -200,7 +200,7 @@ func (d *Document) Encode() []byte {
 	dst = append(dst, `,"meta":`...)
 	dst = d.Meta.AppendJSON(dst)
 	dst = append(dst, `,"header":`...)
-	if d.Header == nil {
+	if len(d.Header) == 0 {
 		dst = append(dst, "{}"...)
 	}
 	dst = append(dst, d.Header...)
@@ -480,7 +480,7 @@ func (p *parser) document(d *Document, head bool) error {
 				}
 			}
 		case "header":
-			if d.Header, err = p.value(); err == nil && !isObject(d.Header) {
+			if d.Header, err = p.value(); err == nil && d.Header[0] != '{' {
 				err = &syntaxError{pos: start, what: "the header is not an object"}
 			}
 			if string(d.Header) == "{}" {

@@ -30,8 +30,11 @@ func Normalise(d *Document, load Loader, emit Sealer, fresh func(ID) bool) (doc 
 		{ListActivities, n.activities},
 		{ListHistory, n.history},
 	} {
-		if err := n.mend(step.list, step.find); err != nil {
-			return nil, nil, fmt.Errorf("list %q: %w", step.list, err)
+		// What is left out at the end may bring sealed records back into the tail.
+		for again := true; again; {
+			if again, err = n.mend(step.list, step.find); err != nil {
+				return nil, nil, fmt.Errorf("list %q: %w", step.list, err)
+			}
 		}
 	}
 	return n.doc, n.notices, nil
@@ -79,18 +82,19 @@ func (e edits) drop(pos int) {
 // editGap is how far apart edits may be that are made in one splice.
 const editGap = 256
 
-func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) error {
+// mend makes the edits that find wants, and reports whether there were any.
+func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) (bool, error) {
 	l := n.doc.Lists[name]
 	if l == nil || l.Records == 0 {
-		return nil
+		return false, nil
 	}
 	spans, err := l.spans(n.load, n.fresh)
 	if err != nil {
-		return err
+		return false, err
 	}
 	found, err := find(l, spans)
 	if err != nil || len(found) == 0 {
-		return err
+		return false, err
 	}
 	if !n.copied {
 		n.doc, n.copied = n.doc.Clone(), true
@@ -108,7 +112,7 @@ func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) 
 		pos := from
 		for r, err := range l.All(n.load, from, to) {
 			if err != nil {
-				return err
+				return false, err
 			}
 			with = append(with, found[pos].insert...)
 			if !found[pos].drop {
@@ -120,11 +124,11 @@ func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) 
 			with = append(with, found[pos].insert...)
 		}
 		if err := l.Splice(from, to, with, n.load, n.emit); err != nil {
-			return err
+			return false, err
 		}
 		end = begin
 	}
-	return nil
+	return true, nil
 }
 
 // span is a run of records to look at: from (inclusive) to (exclusive).

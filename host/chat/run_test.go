@@ -1,0 +1,164 @@
+package chat_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"sess/host/chat"
+	"sess/plugin"
+)
+
+func TestRunOfAPipe(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200_000)
+	for _, tt := range []struct {
+		rule, input string
+		want        []string
+		code        plugin.Code
+	}{
+		{"every line is a turn or command", "hi\r\n/pad save v1\n\n  ho", []string{"text: " + first, "answer: saved v1", "text: " + seen("ho", 2, "hi")}, ""},
+		{"a command that fails is told by the exit", "/pad load v9\nhi\n", []string{"error: not_found: there is no v9; save it first", "text: " + first}, plugin.NotFound},
+		{"the last failure counts", "fail\n/nope\n", []string{"error: unavailable: offline/echo failed because it was told to; say something else", "error: usage: unknown command /nope; the commands are /help, /session, /events, /tools, /live, /exit, /quit, /pad, /snapshot, /new"}, plugin.Usage},
+		{"exit leaves the rest", "/exit\nhi\n", nil, ""},
+		{"nothing", "", nil, ""},
+		{"a long line", long, []string{"text: You said: \"" + long[:59] + "…\". This is your first message in this conversation."}, ""},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			err := d.chat.Run(t.Context(), chat.Input{Reader: strings.NewReader(tt.input)})
+			if tt.code == "" && err != nil || tt.code != "" && !errors.Is(err, &plugin.Error{Code: tt.code}) {
+				t.Errorf("Run = %v, want code %q", err, tt.code)
+			}
+			d.equal("shown", tt.want, d.shown.take())
+		})
+	}
+}
+
+func TestRunWithAPerson(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var prompts bytes.Buffer
+	if err := d.chat.Run(t.Context(), chat.Input{Reader: strings.NewReader("hi\n/nope\n"), Prompt: &prompts}); err != nil {
+		t.Errorf("Run = %v, want nil: a person has seen the failure", err)
+	}
+	if got, want := prompts.String(), "> > > \n"; got != want {
+		t.Errorf("prompts %q, want %q", got, want)
+	}
+	if got, want := d.shown.take()[0], "notice: session s1 of project default, model offline/echo; /help lists the commands, Ctrl-D leaves"; got != want {
+		t.Errorf("greeting %q, want %q", got, want)
+	}
+}
+
+func TestRunInterrupts(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	in, lines := io.Pipe()
+	interrupt := make(chan struct{})
+	started := make(chan struct{}, 1)
+	d.shown.on = func(e chat.Event) {
+		if e.Kind == chat.EventText {
+			select {
+			case started <- struct{}{}:
+			default:
+			}
+		}
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- d.chat.Run(t.Context(), chat.Input{Reader: in, Prompt: io.Discard, Interrupt: interrupt})
+	}()
+	interrupt <- struct{}{} // at the prompt
+	io.WriteString(lines, "slow 100000 1ms\n")
+	<-started
+	interrupt <- struct{}{} // in the turn
+	io.WriteString(lines, "hi\n")
+	lines.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	shown := d.shown.take()
+	d.equal("at the prompt", []string{"notice: nothing runs; Ctrl-D or /exit leaves"}, shown[1:2])
+	d.equal("in the turn", []string{"notice: interrupted; what came until then is kept", "text: " + seen("hi", 2, "slow 100000 1ms")}, shown[3:])
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	stopped := errors.New("told to stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	d.shown.on = func(e chat.Event) {
+		if e.Kind == chat.EventText {
+			cancel(stopped)
+		}
+	}
+	in, lines := io.Pipe()
+	defer lines.Close()
+	go io.WriteString(lines, "slow 100000 1ms\n")
+	if err := d.chat.Run(ctx, chat.Input{Reader: in}); !errors.Is(err, stopped) {
+		t.Errorf("Run = %v, want its cause", err)
+	}
+	if got := d.messages(); len(got) != 2 || !strings.HasPrefix(got[1], "agent complete: 1 ") {
+		t.Errorf("messages %q, want what came", got)
+	}
+
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(stopped)
+	if err := d.chat.Run(ctx, chat.Input{Reader: in}); !errors.Is(err, stopped) {
+		t.Errorf("Run at the prompt = %v, want its cause", err)
+	}
+}
+
+func TestRunTellsThatReadingFailed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	in, lines := io.Pipe()
+	go lines.CloseWithError(errors.New("the line is cut"))
+	if err := d.chat.Run(t.Context(), chat.Input{Reader: in}); !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) {
+		t.Errorf("Run = %v, want unavailable", err)
+	}
+}
+
+func TestRunAsksThePerson(t *testing.T) {
+	t.Parallel()
+	const call = "call pad_manage {\"action\":\"save\",\"name\":\"v1\"}\n"
+	for _, tt := range []struct {
+		rule, input string
+		person      bool
+		want        string
+	}{
+		{"yes", call + "y\n/session\n", true, "tool_finished: pad_manage failed=false saved v1"},
+		{"anything else is no", call + "yep\n/session\n", true, "tool_finished: pad_manage failed=true error (denied): "},
+		{"the end of the input is no", call, true, "tool_finished: pad_manage failed=true error (denied): "},
+		{"nobody is there", call + "/session\n", false, "tool_finished: pad_manage failed=true error (denied): "},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.opts.Confirm = []string{"save"}
+			d.open(offline(t))
+			in := chat.Input{Reader: strings.NewReader(tt.input)}
+			var prompts bytes.Buffer
+			if tt.person {
+				in.Prompt = &prompts
+			}
+			if err := d.chat.Run(t.Context(), in); err != nil {
+				t.Errorf("Run = %v", err)
+			}
+			shown := strings.Join(d.shown.take(), "\n")
+			if !strings.Contains(shown, tt.want) {
+				t.Errorf("shown:\n%s\nwant %q", shown, tt.want)
+			}
+			if strings.Contains(tt.input, "/session") != strings.Contains(shown, "answer: session   s1") {
+				t.Errorf("the line after the answer was not taken as a command:\n%s", shown)
+			}
+			if tt.person != strings.Contains(prompts.String(), "> allow it? [y/N] ") {
+				t.Errorf("prompts %q", prompts.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,298 @@
+package chat
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"sess/plugin"
+	"sess/store/session"
+	"sess/surfaces"
+)
+
+// builtin is one of the chat's own commands.
+type builtin struct {
+	name, args, summary string
+	run                 func(c *Chat, ctx context.Context, words []string) (plugin.Result, error)
+}
+
+// builtins lists the chat's own commands in the order of help.
+func builtins() []builtin {
+	return []builtin{
+		{"help", "[command [verb]]", "lists the commands, or explains one", (*Chat).help},
+		{"session", "", "shows what session this is", (*Chat).showSession},
+		{"events", "[n]", "shows the last events of the latest turn", (*Chat).showEvents},
+		{"tools", "", "lists what the model may call", (*Chat).showTools},
+		{"live", "", "leaves a snapshot that is shown, back to the conversation", (*Chat).goLive},
+		{"exit", "", "leaves the chat; the session stays", exit},
+		{"quit", "", "is the same as /exit", exit},
+	}
+}
+
+// Builtins lists the names of the chat's own commands, without the slash. No
+// plugin may bring a command or shortcut of such a name.
+func Builtins() []string {
+	var names []string
+	for _, b := range builtins() {
+		names = append(names, b.name)
+	}
+	return names
+}
+
+func exit(*Chat, context.Context, []string) (plugin.Result, error) { return plugin.Result{}, ErrExit }
+
+// slash answers a line that is a command.
+func (c *Chat) slash(ctx context.Context, text string) error {
+	commands := c.opts.Commands()
+	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands)}
+	call, err := lower.Lower(text)
+	if err != nil {
+		return err
+	}
+	var result plugin.Result
+	effect := plugin.EffectRead
+	switch {
+	case call.Builtin != "":
+		words := slices.DeleteFunc(call.Argv, func(w string) bool { return w == "--json" })
+		call.JSON = len(words) < len(call.Argv)
+		all := builtins()
+		b := all[slices.IndexFunc(all, func(b builtin) bool { return b.name == call.Builtin })]
+		if b.args == "" && len(words) > 0 {
+			return plugin.Errorf(plugin.Usage, "/%s takes no words, not even %q", b.name, words[0]).WithHint("type /%s", b.name)
+		}
+		result, err = b.run(c, ctx, words)
+	case call.Help:
+		result, err = helpFor(call.Spec, call.Argv)
+	default:
+		if verb, _ := call.Spec.Find(call.Argv); verb != nil {
+			effect = verb.Effect
+		}
+		result, err = c.dispatch(ctx, commands, call)
+	}
+	if err != nil {
+		return err
+	}
+	c.out.Event(Event{Kind: EventAnswer, Result: result, Effect: effect, JSON: call.JSON})
+	return nil
+}
+
+// dispatch has a plugin's command answered. What it does to this chat's session
+// is expected, so only what happened before is told.
+func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.SlashCall) (plugin.Result, error) {
+	if live, err := c.store.Read(ctx, c.Ref()); err == nil {
+		c.see(live)
+	}
+	command := commands[slices.IndexFunc(commands, func(o Command) bool { return o.Spec.Command == call.Spec.Command })]
+	result, err := command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
+	c.settle(context.WithoutCancel(ctx))
+	return result, err
+}
+
+func specs(commands []Command) []plugin.Spec {
+	list := make([]plugin.Spec, len(commands))
+	for i := range commands {
+		list[i] = commands[i].Spec
+	}
+	return list
+}
+
+// helpFor is the help on a plugin's command, as it is typed in a chat.
+func helpFor(spec *plugin.Spec, argv []string) (plugin.Result, error) {
+	text, err := surfaces.Help(spec, "/"+spec.Command, argv)
+	return plugin.Result{Text: text}, err
+}
+
+func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
+	commands := c.opts.Commands()
+	if len(words) > 0 {
+		name := strings.ToLower(strings.TrimPrefix(words[0], "/"))
+		for i := range commands {
+			if commands[i].Spec.Command == name {
+				return helpFor(&commands[i].Spec, words[1:])
+			}
+		}
+		for _, b := range builtins() {
+			if b.name == name {
+				return plugin.Result{Text: strings.TrimSpace("/"+b.name+" "+b.args) + "  " + b.summary}, nil
+			}
+		}
+		return plugin.Result{}, plugin.Errorf(plugin.Usage, "there is no help on %q", words[0]).WithHint("/help lists the commands")
+	}
+	rows := [][]string{}
+	for _, b := range builtins() {
+		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
+	}
+	for _, o := range commands {
+		rows = append(rows, []string{"/" + o.Spec.Command, o.Spec.Summary + " (plugin " + o.Plugin + ")"})
+		for _, s := range o.Spec.Shortcuts {
+			rows = append(rows, []string{"/" + s.Name, fmt.Sprintf("%s (/%s %s)", s.Summary, o.Spec.Command, strings.Join(s.Argv, " "))})
+		}
+	}
+	return plugin.Result{Text: table(rows) + "\n// sends a message that begins with a slash"}, nil
+}
+
+// sessionInfo is the data of /session.
+type sessionInfo struct {
+	ID        string `json:"id"`
+	Project   string `json:"projectId"`
+	Title     string `json:"title"`
+	Messages  int    `json:"messages"`
+	Revision  int64  `json:"revision"`
+	Model     string `json:"model"`
+	Status    string `json:"status"`
+	Cwd       string `json:"cwd,omitempty"`
+	Snapshot  string `json:"snapshot,omitempty"` // shown instead
+	CreatedAt int64  `json:"createdAt"`          // epoch milliseconds
+	UpdatedAt int64  `json:"updatedAt"`
+}
+
+func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, error) {
+	ref := c.Ref()
+	live, err := c.store.Read(ctx, ref)
+	if err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	selected, err := c.store.Selected(ref)
+	if err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	info := sessionInfo{
+		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
+		Revision: live.Revision, Model: c.model.Name(), Status: live.Status, Snapshot: selected,
+		CreatedAt: live.CreatedAt, UpdatedAt: live.UpdatedAt,
+	}
+	_ = json.Unmarshal(live.Get("cwd"), &info.Cwd)
+	rows := [][]string{
+		{"session", info.ID},
+		{"project", info.Project},
+		{"title", info.Title},
+		{"messages", strconv.Itoa(info.Messages)},
+		{"revision", strconv.FormatInt(info.Revision, 10)},
+		{"model", info.Model},
+		{"status", info.Status},
+		{"cwd", info.Cwd},
+		{"snapshot", info.Snapshot},
+		{"created", clock(info.CreatedAt)},
+		{"changed", clock(info.UpdatedAt)},
+	}
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
+	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(info))}, nil
+}
+
+func clock(ms int64) string { return time.UnixMilli(ms).Local().Format(time.DateTime) }
+
+const (
+	defaultEvents = 10
+	eventWidth    = 100 // characters of an event that are shown
+)
+
+func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, error) {
+	most := defaultEvents
+	if len(words) > 0 {
+		n, err := strconv.Atoi(words[0])
+		if err != nil || n < 1 || len(words) > 1 {
+			return plugin.Result{}, plugin.Errorf(plugin.Usage, "/events takes one number from 1, not %q", strings.Join(words, " ")).
+				WithHint("type /events %d", defaultEvents)
+		}
+		most = n
+	}
+	ref := c.Ref()
+	turns, err := c.store.Turns(ctx, ref)
+	if err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	if len(turns) == 0 {
+		return plugin.Result{Text: "no turn has run in this session yet", Data: json.RawMessage("[]")}, nil
+	}
+	last := turns[len(turns)-1]
+	events, warnings, err := c.store.ReadTurn(ctx, ref, last)
+	if err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	shown := events[max(0, len(events)-most):]
+	text := fmt.Sprintf("turn %d: %d events", last, len(events))
+	if len(shown) < len(events) {
+		text += fmt.Sprintf(", the last %d", len(shown))
+	}
+	raw := []json.RawMessage{}
+	rows := [][]string{}
+	for _, e := range shown {
+		raw = append(raw, e.Raw)
+		rows = append(rows, []string{strconv.Itoa(e.Seq), e.Time.Local().Format("15:04:05.000"), e.Type, cut(fields(e), eventWidth)})
+	}
+	return plugin.Result{Text: text + "\n" + table(rows), Data: json.RawMessage(record(raw)), Notices: warnings}, nil
+}
+
+// fields is what an event says beside its number, time and type.
+func fields(e session.Event) string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(e.Raw, &all) != nil {
+		return string(e.Raw)
+	}
+	for _, k := range []string{"seq", "time", "type"} {
+		delete(all, k)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return string(record(all))
+}
+
+func (c *Chat) showTools(context.Context, []string) (plugin.Result, error) {
+	type tool struct {
+		Name        string `json:"name"`
+		Plugin      string `json:"plugin"`
+		Description string `json:"description"`
+	}
+	tools := []tool{}
+	for _, o := range c.opts.Commands() {
+		if o.Tool {
+			tools = append(tools, tool{o.Spec.ToolName(), o.Plugin, o.Spec.Summary})
+		}
+	}
+	if len(tools) == 0 {
+		return plugin.Result{Text: "the model may call no tool", Data: json.RawMessage("[]")}, nil
+	}
+	slices.SortFunc(tools, func(a, b tool) int { return cmp.Compare(a.Name, b.Name) })
+	rows := [][]string{}
+	for _, t := range tools {
+		rows = append(rows, []string{t.Name, t.Plugin, t.Description})
+	}
+	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(tools))}, nil
+}
+
+func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
+	ref := c.Ref()
+	selected, err := c.store.Selected(ref)
+	if err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	if selected == "" {
+		return plugin.Result{Text: "the conversation itself is shown already"}, nil
+	}
+	if err := c.store.Select(ctx, ref, ""); err != nil {
+		return plugin.Result{}, asError(ref, err)
+	}
+	return plugin.Result{Text: "back to the conversation"}, nil
+}
+
+// table sets rows in columns, without a final newline.
+func table(rows [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a Builder takes everything
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,411 @@
+package chat
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sess/host/models"
+	"sess/plugin"
+	"sess/store/session"
+	"sess/store/transcript"
+)
+
+const (
+	maxRounds   = 16              // requests to the model in one turn
+	lockWait    = time.Second     // for a change by somebody else, which takes milliseconds
+	keepTimeout = 3 * time.Second // to store what came until an interruption
+	titleRunes  = 60
+	// defaultTitle is the title of a session that has none of its own yet.
+	defaultTitle = "New session"
+	// separator stands between what a message says before and after tools.
+	separator = "\n\n"
+)
+
+// turn is one turn while it runs. It belongs to the goroutine that runs it.
+type turn struct {
+	*Chat
+	id       string
+	ref      session.Ref
+	commands []Command
+	locked   *session.Locked
+	live     *session.Live
+	log      *session.TurnLog
+	logError error // the first one: people are told once
+
+	message    transcript.Message // what the model says; the last one of the session
+	activities []transcript.Activity
+	firstOpen  int // index of activities[0] in the session's list
+	stored     int // how many of the activities are in the list
+	history    []transcript.HistoryItem
+	content    strings.Builder // of the message
+	said       int             // where in content the answer to this request begins
+	usage      models.Usage
+	queue      []queued
+}
+
+// turn runs one turn, then what the model queued for its end, and tells the
+// plugins.
+func (c *Chat) turn(ctx context.Context, text string) error {
+	t := &turn{Chat: c, id: uuid.NewString(), ref: c.Ref(), commands: c.opts.Commands()}
+	err := t.run(ctx, text)
+	switch {
+	case t.log == nil && ctx.Err() != nil:
+		t.notice("interrupted before the message was stored; send it again")
+		return ctx.Err()
+	case t.log == nil:
+		return err
+	}
+	c.out.Event(Event{Kind: EventTurnEnded, Turn: t.id, Revision: t.live.Revision})
+	if queueErr := t.runQueue(ctx); queueErr != nil {
+		err = errors.Join(err, queueErr)
+	}
+	c.tell(ctx, plugin.Event{
+		Kind: plugin.EventTurnEnded, Agent: cmp.Or(c.opts.Agent, "main"),
+		Project: t.ref.Project, Session: t.ref.ID, Turn: t.id, Revision: t.live.Revision,
+	})
+	return err
+}
+
+// run holds the session's lock for the whole turn.
+func (t *turn) run(ctx context.Context, text string) (err error) {
+	if t.locked, err = t.lock(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if unlockErr := t.locked.Unlock(); err == nil && unlockErr != nil {
+			err = asError(t.ref, unlockErr)
+		}
+	}()
+	if err := t.begin(ctx, text); err != nil {
+		return err
+	}
+	err = t.converse(ctx)
+	return t.end(ctx, err)
+}
+
+// lock takes the session's lock. A turn elsewhere is busy; whoever changes the
+// session between two turns is waited for.
+func (t *turn) lock(ctx context.Context) (*session.Locked, error) {
+	waitCtx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	locked, err := t.store.Lock(waitCtx, t.ref, "turn", true)
+	if err == nil {
+		return locked, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if holder, held, _ := t.store.InUse(t.ref); held {
+		e := plugin.Errorf(plugin.Busy, "session %s is in use by %s", t.ref.ID, holder)
+		e.Err = err
+		return nil, e.WithHint("send the message again when that has ended").WithDetail("session", t.ref.ID)
+	}
+	return nil, asError(t.ref, err)
+}
+
+// begin reads the session and stores the user's message, durably.
+func (t *turn) begin(ctx context.Context, text string) (err error) {
+	if t.live, err = t.locked.Read(ctx); err != nil {
+		return asError(t.ref, err)
+	}
+	t.see(t.live)
+	for _, n := range t.live.Notices {
+		t.notice(n)
+	}
+	selected, err := t.store.Selected(t.ref)
+	if err != nil {
+		return asError(t.ref, err)
+	}
+	if selected != "" {
+		return plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", t.ref.ID).
+			WithHint("/live goes back to the conversation").WithDetail("snapshot", selected)
+	}
+	if t.history, err = t.pastHistory(); err != nil {
+		return asError(t.ref, err)
+	}
+	if t.live.Interrupted {
+		if err := t.recover(ctx); err != nil {
+			return asError(t.ref, err)
+		}
+	}
+	now := t.opts.Now()
+	user := transcript.Message{
+		ID: uuid.NewString(), Role: transcript.RoleUser, Content: text, Status: transcript.StatusComplete,
+		CreatedAt: now.UnixMilli(), UpdatedAt: now.UnixMilli(),
+	}
+	t.message = transcript.Message{
+		ID: uuid.NewString(), Role: transcript.RoleAgent, Status: transcript.StatusStreaming, StreamID: t.id, ResponseToMessageID: user.ID,
+		CreatedAt: now.UnixMilli(), UpdatedAt: now.UnixMilli(),
+	}
+	t.firstOpen = t.live.Doc.List(transcript.ListActivities).Records
+	if err := errors.Join(
+		t.append(transcript.ListMessages, user, t.message),
+		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text}),
+		t.describe(text),
+	); err != nil {
+		return asError(t.ref, err)
+	}
+	t.live.Status, t.live.Error = session.StatusRunning, ""
+	t.live.ActiveRun = json.RawMessage(record(map[string]any{"turn": t.id, "messageId": t.message.ID, "startedAt": now.UnixMilli()}))
+	log, err := t.locked.BeginTurn(ctx, session.TurnHeader{Turn: t.id, Input: text, Time: now, Model: t.model.Name()})
+	if err != nil {
+		return asError(t.ref, err)
+	}
+	for _, w := range log.Warnings {
+		t.notice(w)
+	}
+	if err := t.write(ctx); err != nil {
+		return errors.Join(err, log.End(ctx, map[string]any{"status": "error"}))
+	}
+	t.log = log
+	t.out.Event(Event{Kind: EventTurnStarted, Turn: t.id})
+	return nil
+}
+
+// recover stores what was mended of a turn that died, before the next turn's
+// log takes the place of the log it was mended from. What the model had said
+// becomes part of what it knows, as after an interruption.
+func (t *turn) recover(ctx context.Context) error {
+	messages := t.live.Doc.List(transcript.ListMessages)
+	for m, err := range decode[transcript.Message](t.store, messages, messages.Records-1) {
+		if err != nil {
+			return err
+		}
+		if m.Role != transcript.RoleAgent || m.Status != transcript.StatusError {
+			continue
+		}
+		rest := m.Content
+		question := len(t.history)
+		for question > 0 && t.history[question-1].Role != transcript.RoleUser {
+			question--
+		}
+		for _, item := range t.history[question:] {
+			if item.Role == transcript.RoleAssistant && item.Content != "" {
+				rest = strings.TrimPrefix(strings.TrimPrefix(rest, item.Content), separator)
+			}
+		}
+		if rest == "" || question == 0 {
+			continue
+		}
+		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest}); err != nil {
+			return err
+		}
+	}
+	return t.commit(ctx)
+}
+
+// describe fills in what the header tells about the conversation.
+func (t *turn) describe(text string) error {
+	var title string
+	_ = json.Unmarshal(t.live.Get("title"), &title)
+	var err error
+	if title == "" || title == t.ref.ID || title == defaultTitle {
+		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+		err = t.live.Set("title", cut(line, titleRunes))
+	}
+	var cwd string
+	if _ = json.Unmarshal(t.live.Get("cwd"), &cwd); cwd == "" && t.opts.Cwd != "" {
+		err = errors.Join(err, t.live.Set("cwd", t.opts.Cwd))
+	}
+	return errors.Join(err, t.live.Set("model", t.model.Name()))
+}
+
+// converse asks the model until it needs no more tools. The text, the
+// activities and the history are then as far as they came.
+func (t *turn) converse(ctx context.Context) error {
+	tools := t.tools()
+	for range maxRounds {
+		t.said = t.content.Len()
+		answer, err := t.model.Turn(ctx, models.Request{
+			System: t.opts.System, History: slices.Clip(t.history), Tools: tools, State: t.live.Get("providerState"),
+		}, t.delta)
+		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:]}
+		if err != nil {
+			if said.Content == "" {
+				return err
+			}
+			return errors.Join(err, t.remember(said))
+		}
+		t.usage = t.usage.Add(answer.Usage)
+		if answer.State != nil {
+			if err := t.live.Set("providerState", answer.State); err != nil {
+				return err
+			}
+		}
+		said.ToolCalls = callable(answer.ToolCalls)
+		if err := t.remember(said); err != nil {
+			return err
+		}
+		if len(said.ToolCalls) == 0 {
+			return nil
+		}
+		if err := t.callAll(ctx, said.ToolCalls); err != nil {
+			return err
+		}
+	}
+	return plugin.Errorf(plugin.Unavailable, "%s still wanted to call tools after %d rounds, so the turn was ended", t.model.Name(), maxRounds).
+		WithHint("send another message to go on")
+}
+
+// delta takes one piece of what the model says.
+func (t *turn) delta(d models.Delta) {
+	switch d.Kind {
+	case models.DeltaText:
+		text := d.Text
+		if text == "" {
+			return
+		}
+		if t.said > 0 && t.content.Len() == t.said {
+			t.said += len(separator)
+			text = separator + text
+		}
+		t.content.WriteString(text)
+		t.logged(t.log.Text(t.message.ID, text))
+		t.out.Event(Event{Kind: EventText, Turn: t.id, Text: text})
+	case models.DeltaThought:
+		t.logged(t.log.Append(session.EventThoughtDelta, map[string]any{"text": d.Text}))
+		t.out.Event(Event{Kind: EventThought, Turn: t.id, Text: d.Text})
+	case models.DeltaTool: // it is told when it starts
+	}
+}
+
+// end stores how the turn ended, durably, even if ctx has.
+func (t *turn) end(ctx context.Context, cause error) error {
+	cancelled := cause != nil && ctx.Err() != nil
+	if cancelled {
+		cause = ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	defer cancel()
+	status := transcript.StatusComplete
+	t.live.Status, t.live.ActiveRun = session.StatusIdle, nil
+	switch {
+	case cause == nil:
+		t.logged(t.log.Append(session.EventUsage, t.usage))
+		t.logged(t.log.Append(session.EventRunFinished, nil))
+	case cancelled:
+		if t.content.Len() == 0 {
+			status = transcript.StatusError
+		}
+		t.logged(t.log.Append(session.EventRunCancelled, nil))
+	default:
+		e := plugin.AsError(cause)
+		status, t.live.Status, t.live.Error = transcript.StatusError, session.StatusError, e.Message
+		t.logged(t.log.Append(session.EventError, map[string]any{"code": e.Code, "text": e.Message}))
+	}
+	t.message.Status = status
+	t.message.UpdatedAt = t.opts.Now().UnixMilli()
+	err := t.write(ctx)
+	t.logged(t.log.End(ctx, map[string]any{"status": status, "revision": t.live.Revision}))
+	if t.logError != nil {
+		t.notice(fmt.Sprintf("the event log of this turn is incomplete: %v", t.logError))
+	}
+	switch {
+	case err != nil && cause != nil && !cancelled:
+		t.notice("the end of the turn could not be stored: " + plugin.AsError(err).Text())
+	case err != nil:
+		return err
+	case cancelled:
+		t.notice("interrupted; what came until then is kept")
+	}
+	return cause
+}
+
+// write stores the turn as it is now, durably.
+func (t *turn) write(ctx context.Context) error {
+	t.message.Content = t.content.String()
+	last := t.live.Doc.List(transcript.ListMessages).Records - 1
+	if err := t.live.Splice(transcript.ListMessages, last, last+1, record(t.message)); err != nil {
+		return asError(t.ref, err)
+	}
+	if n := len(t.activities); n > 0 {
+		records := make([]transcript.Record, n)
+		for i := range t.activities {
+			records[i] = record(t.activities[i])
+		}
+		if err := t.live.Splice(transcript.ListActivities, t.firstOpen, t.firstOpen+t.stored, records...); err != nil {
+			return asError(t.ref, err)
+		}
+		t.stored = n
+	}
+	return t.commit(ctx)
+}
+
+// commit stores the session as it is in memory, durably.
+func (t *turn) commit(ctx context.Context) error {
+	revision, err := t.locked.Write(ctx, t.live, t.live.Revision)
+	if err != nil {
+		return asError(t.ref, err)
+	}
+	t.live.Revision = revision
+	t.saw(revision)
+	return nil
+}
+
+// append adds records to a list of the session.
+func (t *turn) append(list string, values ...any) error {
+	for _, v := range values {
+		if err := t.live.Append(list, record(v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember adds an item to what the model knows.
+func (t *turn) remember(item transcript.HistoryItem) error {
+	t.history = append(t.history, item)
+	return t.append(transcript.ListHistory, item)
+}
+
+// pastHistory is what the model knows of the conversation before this turn. A
+// session that another program wrote has messages only; they are then stored as
+// history, too.
+func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
+	stored := t.live.Doc.List(transcript.ListHistory)
+	if stored.Records > 0 {
+		items := make([]transcript.HistoryItem, 0, stored.Records)
+		for item, err := range decode[transcript.HistoryItem](t.store, stored, 0) {
+			if err != nil {
+				return nil, err
+			}
+			if item.Role != "" {
+				items = append(items, item)
+			}
+		}
+		return items, nil
+	}
+	var items []transcript.HistoryItem
+	for m, err := range decode[transcript.Message](t.store, t.live.Doc.List(transcript.ListMessages), 0) {
+		if err != nil {
+			return nil, err
+		}
+		item := transcript.HistoryItem{Role: m.Role, Content: m.Content}
+		switch {
+		case m.Content == "" || m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent:
+			continue
+		case m.Role == transcript.RoleAgent:
+			item.Role = transcript.RoleAssistant
+		}
+		items = append(items, item)
+		if err := t.append(transcript.ListHistory, item); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+// logged remembers the first failure to write the event log, which ends no turn.
+func (t *turn) logged(err error) {
+	if t.logError == nil {
+		t.logError = err
+	}
+}

@@ -1,0 +1,224 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"sess/plugin"
+	"sess/store/transcript"
+)
+
+// offline is the model that needs nothing. Its answer depends on the request
+// alone.
+type offline struct {
+	name string
+	pace time.Duration
+}
+
+var _ Model = (*offline)(nil)
+
+func openOffline(id, model string, _ Provider, c Config) (Model, error) {
+	if model != "echo" {
+		return nil, plugin.Errorf(plugin.Usage, "model %s/%s: the offline provider has no model %q", id, model, model).
+			WithHint("use %s/echo", id)
+	}
+	return &offline{name: id + "/" + model, pace: c.Pace}, nil
+}
+
+func (o *offline) Name() string { return o.name }
+
+const offlineHelp = `I am a model that works without a network; I answer what I see of the conversation.
+call <tool> <JSON object>   calls a tool; several such lines call several
+slow <words> [<pause>]      counts that many words, with a pause after each: slow 200 20ms
+think <text>                thinks aloud before it answers
+fail                        fails, as a model may
+help                        shows this`
+
+const (
+	quoteRunes   = 60      // of a message that is quoted in a sentence
+	quoteBytes   = 2_000   // of a tool's result
+	maxSlowWords = 100_000 // more is not patience any more
+	slowPause    = 10 * time.Millisecond
+)
+
+var (
+	callLine = regexp.MustCompile(`^call\s+(\S+)(?:\s+(\{.*))?$`)
+	slowLine = regexp.MustCompile(`^slow\s+(\d{1,6})(?:\s+(\S+))?$`)
+)
+
+func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error) {
+	usage := Usage{InputTokens: len(strings.Fields(req.System))}
+	var said []string
+	for _, item := range req.History {
+		usage.InputTokens += len(strings.Fields(item.Content))
+		if item.Role == transcript.RoleUser {
+			said = append(said, strings.TrimSpace(item.Content))
+		}
+	}
+	say := func(text string, pause time.Duration) (Answer, error) {
+		for word := range strings.SplitAfterSeq(text, " ") {
+			if err := wait(ctx, pause); err != nil {
+				return Answer{}, err
+			}
+			emit(Delta{Kind: DeltaText, Text: word})
+		}
+		usage.OutputTokens += len(strings.Fields(text))
+		return Answer{Text: text, Usage: usage}, nil
+	}
+	if results := answered(req.History); results != "" {
+		return say(results, o.pace)
+	}
+	if len(said) == 0 {
+		return say("Nobody has said anything yet.", o.pace)
+	}
+	last := said[len(said)-1]
+	calls, refusal := parseCalls(last, req)
+	switch {
+	case refusal != "":
+		return say(refusal, o.pace)
+	case calls != nil:
+		for _, call := range calls {
+			if err := wait(ctx, o.pace); err != nil {
+				return Answer{}, err
+			}
+			emit(Delta{Kind: DeltaTool, Call: call})
+			usage.OutputTokens++
+		}
+		return Answer{ToolCalls: calls, Usage: usage}, nil
+	case last == "help":
+		return say(offlineHelp, o.pace)
+	case last == "fail":
+		return Answer{}, plugin.Errorf(plugin.Unavailable, "%s failed because it was told to", o.name).
+			WithHint("say something else")
+	}
+	if m := slowLine.FindStringSubmatch(last); m != nil {
+		n, err := strconv.Atoi(m[1])
+		pause := slowPause
+		if m[2] != "" && err == nil {
+			pause, err = time.ParseDuration(m[2])
+		}
+		if err == nil && n <= maxSlowWords {
+			words := make([]string, n)
+			for i := range words {
+				words[i] = strconv.Itoa(i + 1)
+			}
+			return say(strings.Join(words, " "), pause)
+		}
+	}
+	if thought, ok := strings.CutPrefix(last, "think "); ok {
+		for word := range strings.SplitAfterSeq(strings.TrimSpace(thought), " ") {
+			if err := wait(ctx, o.pace); err != nil {
+				return Answer{}, err
+			}
+			emit(Delta{Kind: DeltaThought, Text: word})
+			usage.OutputTokens++
+		}
+	}
+	text := fmt.Sprintf("You said: %q. This is your first message in this conversation.", short(last))
+	if n := len(said); n > 1 {
+		text = fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", short(last), n, short(said[0]))
+	}
+	return say(text, o.pace)
+}
+
+// parseCalls reads a message that consists of call lines. A message that is
+// none gives nothing; one that cannot be followed gives what to say about it.
+func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal string) {
+	used := map[string]bool{}
+	for _, item := range req.History {
+		for _, call := range item.ToolCalls {
+			used[call.ID] = true
+		}
+	}
+	next := 1
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		m := callLine.FindStringSubmatch(line)
+		if m == nil {
+			return nil, ""
+		}
+		name, arguments := m[1], m[2]
+		if arguments == "" {
+			arguments = "{}"
+		}
+		known := []string{}
+		for _, tool := range req.Tools {
+			if tool.Name == name {
+				known = nil
+				break
+			}
+			known = append(known, tool.Name)
+		}
+		switch {
+		case len(known) > 0:
+			return nil, fmt.Sprintf("There is no tool %q. The tools are: %s.", name, strings.Join(known, ", "))
+		case len(req.Tools) == 0:
+			return nil, fmt.Sprintf("There is no tool %q, nor any other.", name)
+		case !json.Valid([]byte(arguments)):
+			return nil, fmt.Sprintf("What follows %q is not one JSON object: %s", "call "+name, short(arguments))
+		}
+		id := ""
+		for ; id == "" || used[id]; next++ {
+			id = "call_" + strconv.Itoa(next)
+		}
+		used[id] = true
+		calls = append(calls, transcript.ToolCall{ID: id, Name: name, Arguments: json.RawMessage(arguments)})
+	}
+	return calls, ""
+}
+
+// answered quotes the results of tools at the end of the history.
+func answered(history []transcript.HistoryItem) string {
+	first := len(history)
+	for first > 0 && history[first-1].Role == transcript.RoleTool {
+		first--
+	}
+	var b strings.Builder
+	for _, item := range history[first:] {
+		text := strings.ToValidUTF8(item.Content[:min(len(item.Content), quoteBytes)], "")
+		if len(item.Content) > quoteBytes {
+			text += "…"
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(cmp.Or(item.Name, "a tool") + " answered:")
+		for line := range strings.SplitSeq(text, "\n") {
+			b.WriteString("\n> " + line)
+		}
+	}
+	return b.String()
+}
+
+// short is a text that fits a sentence.
+func short(text string) string {
+	runes := []rune(text)
+	if len(runes) <= quoteRunes {
+		return text
+	}
+	return string(runes[:quoteRunes-1]) + "…"
+}
+
+// wait pauses; it returns the context's error if that ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,96 @@
+package sess
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"sess/plugin"
+	"sess/store/snapshot"
+)
+
+// explain turns what a store or the host answered into an error for people: one
+// code, the object and the cause, and a next step that works. whenTaken is the
+// command that works where a name is taken; it may be empty. What is a
+// [*plugin.Error] already stays as it is.
+func (s *service) explain(err error, whenTaken string) *plugin.Error {
+	if e, ok := errors.AsType[*plugin.Error](err); ok {
+		if error(e) == err {
+			return e
+		}
+		return plugin.AsError(err)
+	}
+	if e, ok := errors.AsType[*snapshot.NameError](err); ok {
+		out := named(plugin.InvalidName, err, "%q is no name for a snapshot: %s", clip(e.Text, 160), e.Reason)
+		if e.Suggestion != "" {
+			out = out.WithHint("try %s", e.Suggestion).WithDetail("suggestion", e.Suggestion)
+		}
+		return out
+	}
+	if e, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
+		out := named(plugin.NotFound, err, "there is no snapshot %q", clip(e.Text, 160))
+		if len(e.Near) == 0 {
+			return out.WithHint("see the names with: %s", command("list", "--include-auto"))
+		}
+		near := make([]string, len(e.Near))
+		for i, n := range e.Near {
+			near[i] = string(n)
+		}
+		return out.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, ", "))
+	}
+	if e, ok := errors.AsType[*snapshot.ExistsError](err); ok {
+		out := named(plugin.Exists, err, "there is a snapshot %s already", e.Name).WithDetail("name", string(e.Name))
+		if whenTaken == "" {
+			return out.WithHint("choose another name, or move that one out of the way with: %s", command("rename", string(e.Name), string(e.Name)+"-old"))
+		}
+		return out.WithHint("choose another name, or run: %s", whenTaken)
+	}
+	if e, ok := errors.AsType[*snapshot.DamagedError](err); ok {
+		return named(plugin.Corrupt, err, "snapshot %s is damaged: %s (%s)", e.Name, e.Reason, e.File).
+			WithHint("see what is wrong with: %s", command("verify", string(e.Name))).
+			WithDetail("name", string(e.Name)).WithDetail("file", e.File)
+	}
+	if e, ok := errors.AsType[*snapshot.NewerError](err); ok {
+		return named(plugin.NewerFormat, err, "snapshot %s was written by a newer version (format %s)", e.Name, e.Format).
+			WithHint("update sess to use it; it was left as it is").WithDetail("name", string(e.Name)).WithDetail("format", e.Format)
+	}
+	if e, ok := errors.AsType[*snapshot.LimitError](err); ok {
+		return named(plugin.Usage, err, "%s: %d %s are too many", e.Field, e.Got, e.Unit).
+			WithHint("keep to at most %d %s", e.Limit, e.Unit)
+	}
+	return system(err)
+}
+
+// system explains errors of the system that the store passed on.
+func system(err error) *plugin.Error {
+	out := plugin.AsError(err)
+	place := "the folder"
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		place = e.Path
+	}
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return out
+	case out.Code == plugin.NoSpace:
+		return out.WithHint("free some space on the disk, for example with: %s", command("trash", "empty", "--confirm"))
+	case out.Code == plugin.Denied, errors.Is(err, syscall.EROFS):
+		out = named(plugin.Denied, err, "%v", err)
+		return out.WithHint("make %s readable and writable for this user, then try again", place)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		out = named(plugin.Unavailable, err, "%v", err)
+		return out.WithHint("see that %s is there and a folder, then try again", place)
+	}
+	return out
+}
+
+// named makes an error with a message and a cause that does not show in it.
+func named(code plugin.Code, cause error, format string, args ...any) *plugin.Error {
+	e := plugin.Errorf(code, format, args...)
+	e.Err = cause
+	return e
+}
+
+// has reports whether an error, perhaps of the other process, has a code.
+func has(err error, code plugin.Code) bool { return errors.Is(err, &plugin.Error{Code: code}) }

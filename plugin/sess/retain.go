@@ -1,0 +1,183 @@
+package sess
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"sess/plugin"
+	"sess/store/snapshot"
+)
+
+// liveSession is a session in the answer of the host's sessions.list.
+type liveSession struct {
+	Project  string `json:"projectId"`
+	ID       string `json:"id"`
+	Active   bool   `json:"active"`
+	Selected string `json:"selected"` // id of the snapshot shown instead of it
+}
+
+// liveSessions asks the host for its sessions. Retention and views go on without
+// an answer.
+func (s *service) liveSessions(ctx context.Context) []liveSession {
+	body, err := s.runtime.Call(ctx, "sessions.list", json.RawMessage("{}"))
+	var list struct {
+		Sessions []liveSession `json:"sessions"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &list)
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "list sessions", "err", err)
+	}
+	return list.Sessions
+}
+
+// roomFor refuses a further snapshot named by a person where the cap is reached
+// by such ones alone and the configuration says refuse.
+func (r *request) roomFor(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
+	most := r.config.MaxSnapshots
+	if most == 0 || r.config.OnCap != onCapRefuse || name.Auto() {
+		return nil
+	}
+	entries, err := pool.List(ctx)
+	if err != nil {
+		return err
+	}
+	n, oldest := 0, snapshot.Name("")
+	for _, e := range entries { // newest first
+		if sameName(e.Name, name) {
+			return nil
+		}
+		if !e.Name.Auto() && e.State == snapshot.StateOK {
+			n++
+			oldest = e.Name
+		}
+	}
+	if n < most {
+		return nil
+	}
+	return plugin.Errorf(plugin.NoSpace, "there are %s with names of your own, and maxSnapshots is %d: nothing was saved", count(n, "snapshot"), most).
+		WithHint("delete one you no longer need, the oldest with: %s; or raise maxSnapshots", command("delete", string(oldest)))
+}
+
+// policy is the retention that the configuration asks for. ref is the session of
+// the call; it may be empty.
+func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plugin.SessionRef, exempt []string) snapshot.Policy {
+	active := map[string]bool{}
+	if ref.ID != "" {
+		active[ref.ID] = true
+	}
+	selected := map[string]bool{}
+	for _, live := range s.liveSessions(ctx) {
+		if live.Active {
+			active[live.ID] = true
+		}
+		if live.Selected != "" {
+			selected[live.Selected] = true
+		}
+	}
+	newest := map[string]bool{} // the newest backup of each active session
+	for _, e := range entries { // newest first
+		if id := e.Meta.SessionID; active[id] && snapshot.ReservedPrefix(e.Name) {
+			newest[e.Meta.ID] = true
+			delete(active, id)
+		}
+	}
+	return snapshot.Policy{
+		Max: s.config.MaxSnapshots, OnCap: s.config.OnCap, Exempt: exempt,
+		Protect: func(e snapshot.Entry) string {
+			switch {
+			case selected[e.Meta.ID]:
+				return "it is shown in a session"
+			case newest[e.Meta.ID]:
+				return "newest backup of the active session"
+			}
+			return ""
+		},
+	}
+}
+
+// retain applies the cap after a call has added to the pool. The call has
+// succeeded by now, so trouble becomes a notice.
+func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.SessionRef, exempt ...string) {
+	defer r.upkeep(pool)
+	entries, err := pool.List(ctx)
+	most := r.config.MaxSnapshots
+	if err == nil && (most == 0 || len(entries) <= most) {
+		return
+	}
+	var report snapshot.PruneReport
+	if err == nil {
+		report, err = pool.Prune(ctx, r.policy(ctx, entries, ref, exempt),
+			snapshot.PruneOptions{Automatic: true, NoRecord: true, Op: r.op(snapshot.OpPrune, "")})
+	}
+	if err != nil {
+		r.log.WarnContext(ctx, "prune after save", "err", err)
+		r.notices = append(r.notices, "the pool was not pruned: "+r.explain(err, "").Text())
+		return
+	}
+	for _, d := range report.Drop {
+		r.log.InfoContext(ctx, "snapshot pruned", "name", d.Entry.Name, "reason", d.Reason)
+		r.notices = append(r.notices, fmt.Sprintf("%s went to the trash: %s", d.Entry.Name, d.Reason))
+	}
+	own := 0
+	for _, d := range report.Keep {
+		if !d.Entry.Name.Auto() && d.Entry.State == snapshot.StateOK {
+			own++
+		}
+	}
+	if own > most {
+		r.notices = append(r.notices, fmt.Sprintf("%s with names of your own exceed maxSnapshots %d: delete some, or raise it", count(own, "snapshot"), most))
+	}
+}
+
+// upkeepEvery is how often the pools of a host that runs no schedule are tidied
+// up, at most.
+const upkeepEvery = time.Hour
+
+// upkeep tidies up a pool in the background after a change, once in the life of
+// the process and if nobody did so lately.
+func (s *service) upkeep(pool *snapshot.Pool) {
+	if _, before := s.tended.LoadOrStore(pool, true); before {
+		return
+	}
+	s.tasks.run(func() {
+		last, err := pool.LastPrune()
+		if err == nil && s.now().Sub(last.Finished) < upkeepEvery {
+			return
+		}
+		if _, err := s.tidy(s.life, pool); err != nil && s.life.Err() == nil {
+			s.log.Warn("tidy pool", "dir", pool.Dir(), "err", err)
+		}
+	})
+}
+
+// tidy applies the retention rules to a pool, empties its trash of what has been
+// there long enough, and sweeps chunks that nothing needs.
+func (s *service) tidy(ctx context.Context, pool *snapshot.Pool) (snapshot.PruneReport, error) {
+	entries, err := pool.List(ctx)
+	if err != nil {
+		return snapshot.PruneReport{}, err
+	}
+	report, err := pool.Prune(ctx, s.policy(ctx, entries, plugin.SessionRef{}, nil),
+		snapshot.PruneOptions{Automatic: true, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)}})
+	if err != nil {
+		return report, err
+	}
+	for _, d := range report.Drop {
+		s.log.InfoContext(ctx, "snapshot pruned", "name", d.Entry.Name, "reason", d.Reason)
+	}
+	if age := s.config.trashAge(); age > 0 {
+		n, size, e := pool.EmptyTrash(ctx, age, false)
+		if n > 0 {
+			s.log.InfoContext(ctx, "trash emptied", "snapshots", n, "bytes", size)
+		}
+		err = e
+	}
+	swept, e := pool.Sweep(ctx)
+	s.log.DebugContext(ctx, "pool swept", "chunks", swept.Chunks, "bytes", swept.Bytes, "skipped", swept.Skipped)
+	return report, errors.Join(err, e)
+}

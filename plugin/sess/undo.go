@@ -1,0 +1,203 @@
+package sess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sess/dispatch"
+	"sess/plugin"
+	"sess/store/snapshot"
+)
+
+func undoVerb() verb {
+	return verb{
+		Verb: dispatch.Verb{
+			Name:    "undo",
+			Summary: "Take back the last load, new, deletion, overwrite or rename",
+			Help: "Repeated, it goes further back; sess redo goes forward again. It looks at this session and at the names of its " +
+				"pool. Saves under a new name, autosaves and automatic clean-ups are not taken back.",
+			Examples:  []string{"sess undo"},
+			Effect:    plugin.EffectWrite,
+			AfterTurn: true,
+		},
+		run: func(ctx context.Context, r *request) (plugin.Result, error) { return r.turnBack(ctx, undoing()) },
+	}
+}
+
+func redoVerb() verb {
+	return verb{
+		Verb: dispatch.Verb{
+			Name:      "redo",
+			Summary:   "Do again what undo took back",
+			Help:      "It works until something else is done that undo could take back.",
+			Examples:  []string{"sess redo"},
+			Effect:    plugin.EffectWrite,
+			AfterTurn: true,
+		},
+		run: func(ctx context.Context, r *request) (plugin.Result, error) { return r.turnBack(ctx, redoing()) },
+	}
+}
+
+// direction is undo or redo: the two differ in what they look for only.
+type direction struct {
+	verb, counter string
+	find          func(*snapshot.Pool, context.Context, string) (*snapshot.Op, error)
+	link          func(*snapshot.Op) *snapshot.Link
+	session       func(*snapshot.Op) string // of a new
+	names         func(*snapshot.Pool, context.Context, *snapshot.Op) (snapshot.UndoResult, error)
+	mark          func(*snapshot.Pool, context.Context, string, *snapshot.Link) error
+}
+
+func undoing() direction {
+	return direction{
+		verb: "undo", counter: "redo",
+		find:    (*snapshot.Pool).Undoable,
+		link:    func(op *snapshot.Op) *snapshot.Link { return op.Backup },
+		session: func(op *snapshot.Op) string { return op.Session },
+		names:   (*snapshot.Pool).UndoNames,
+		mark:    (*snapshot.Pool).MarkUndone,
+	}
+}
+
+func redoing() direction {
+	return direction{
+		verb: "redo", counter: "undo",
+		find:    (*snapshot.Pool).Redoable,
+		link:    func(op *snapshot.Op) *snapshot.Link { return op.Redo },
+		session: func(op *snapshot.Op) string { return op.NewSession },
+		names:   (*snapshot.Pool).RedoNames,
+		mark:    (*snapshot.Pool).MarkRedone,
+	}
+}
+
+// turnBack undoes or redoes one operation.
+func (r *request) turnBack(ctx context.Context, d direction) (plugin.Result, error) {
+	r.settleUndecided(ctx)
+	pool, err := r.pools.existing(ctx, r.key)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	var op *snapshot.Op
+	if pool != nil {
+		if op, err = d.find(pool, ctx, r.ref.ID); err != nil {
+			return plugin.Result{}, err
+		}
+	}
+	switch {
+	case op == nil:
+		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "there is nothing to %s for this session and its snapshots", d.verb).
+			WithHint("look for backups with: %s", command("list", "--include-auto"))
+	case op.Kind.Names():
+		return r.turnNames(ctx, pool, op, d)
+	case op.Kind == snapshot.OpNew:
+		return r.turnNew(ctx, pool, op, d)
+	}
+	return r.turnSession(ctx, pool, op, d)
+}
+
+func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
+	result, err := d.names(pool, ctx, op)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	var did []string
+	restored := []snapshot.Name{}
+	for _, e := range result.Restored {
+		restored = append(restored, e.Name)
+	}
+	if len(restored) > 0 {
+		did = append(did, "brought back "+enumerate(result.Restored))
+	}
+	if len(result.Removed) > 0 {
+		did = append(did, "took away "+joinNames(result.Removed))
+	}
+	if len(result.Lost) > 0 {
+		did = append(did, "no longer in the trash: "+joinNames(result.Lost))
+	}
+	removed := append([]snapshot.Name{}, result.Removed...)
+	lost := append([]snapshot.Name{}, result.Lost...)
+	return answer(fmt.Sprintf("%s of the %s: %s (sess %s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), d.counter),
+		pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"restored", restored}, pair{"removed", removed}, pair{"lost", lost})
+}
+
+func joinNames(names []snapshot.Name) string {
+	words := make([]string, len(names))
+	for i, n := range names {
+		words[i] = string(n)
+	}
+	return strings.Join(words, ", ")
+}
+
+// turnNew goes back to the session that was active before a new, or forward to
+// the one that it made. Neither session is changed.
+func (r *request) turnNew(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
+	id := d.session(op)
+	if err := r.useSession(ctx, id); err != nil {
+		return plugin.Result{}, err
+	}
+	if err := d.mark(pool, ctx, op.ID, nil); err != nil {
+		return plugin.Result{}, err
+	}
+	return answer(fmt.Sprintf("%s of the new: session %s is active again (sess %s turns it round)", d.verb, id, d.counter),
+		pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", id})
+}
+
+// turnSession puts a kept state back into the session, on the same way as a
+// load; what the session held before makes the way back.
+func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
+	link := d.link(op)
+	if link == nil {
+		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "the last %s of session %s cannot be undone or redone: no backup was made", op.Kind, op.Session).
+			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
+	}
+	_, snap, err := r.open(ctx, link.ID)
+	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
+		return plugin.Result{}, named(plugin.NotFound, missing, "the backup %s that %s needs is gone", link.Name, d.verb).
+			WithHint("it may be in the trash: %s", command("trash", "list"))
+	}
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	r.ref.ID = op.Session
+	done, err := r.exchange(ctx, pool, replacement{
+		snap: snap, op: r.op(snapshot.OpLoad, snap.Name), backup: true,
+		note: fmt.Sprintf("%s of the %s", d.verb, op.Kind),
+	})
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := r.turned(ctx, pool, op, done, d); err != nil {
+		return plugin.Result{}, err
+	}
+	r.retain(ctx, pool, done.ref, append(done.exempt(), snap.Doc.Meta.ID)...)
+	what := string(op.Kind)
+	if op.Kind == snapshot.OpLoad && op.Name != "" {
+		what += " of " + op.Name
+	}
+	text := fmt.Sprintf("%s of the %s: session %s has the %s of %s (sess %s turns it round)",
+		d.verb, what, done.ref.ID, count(snap.Doc.Meta.Messages, "message"), snap.Name, d.counter)
+	return answer(text, pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", done.ref.ID},
+		pair{"from", snap.Name}, pair{"changed", done.changed}, pair{"revision", done.revision}, pair{"backup", done.backupName()})
+}
+
+// turned files what an exchange did under the op that it turned back. The op of
+// the exchange itself served a crash in between only, and goes.
+func (r *request) turned(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, done *replaced, d direction) error {
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	if err := d.mark(pool, ctx, op.ID, done.link()); err != nil {
+		if done.changed {
+			r.finish(ctx, done.op)
+		}
+		return err
+	}
+	if !done.changed {
+		return nil
+	}
+	if err := done.op.SetBackup(ctx, snapshot.Link{}); err != nil {
+		return err
+	}
+	return done.op.Withdraw(ctx)
+}

@@ -1,0 +1,91 @@
+package sess
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"sess/dispatch"
+	"sess/plugin"
+	"sess/store/snapshot"
+)
+
+func verifyVerb() verb {
+	return verb{
+		Verb: dispatch.Verb{
+			Name:     "verify",
+			Summary:  "Read snapshots whole and check every checksum",
+			Help:     "Without a name all snapshots of the pool are checked. Nothing is changed.",
+			Examples: []string{"sess verify", "sess verify v1 v2"},
+			Args: []plugin.Arg{{
+				Name: "names", Type: plugin.TypeString, Help: "snapshots, by name or id",
+				Repeated: true, Complete: completeSnapshot,
+			}},
+			Effect: plugin.EffectRead,
+		},
+		run: verify,
+	}
+}
+
+func verify(ctx context.Context, r *request) (plugin.Result, error) {
+	pool, err := r.pools.existing(ctx, r.key)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	var names []snapshot.Name
+	for _, text := range r.Args("names") {
+		_, name, err := r.find(ctx, text)
+		if err != nil {
+			return plugin.Result{}, err
+		}
+		names = append(names, name)
+	}
+	var report snapshot.VerifyReport
+	if pool != nil {
+		if report, err = pool.Verify(ctx, names, r.progress("verifying", "snapshots")); err != nil {
+			return plugin.Result{}, err
+		}
+	}
+	checked := fmt.Sprintf("%s, %s, %s", count(report.Checked, "snapshot"), count(report.Chunks, "chunk"), longSize(report.Bytes))
+	if len(report.Problems) > 0 {
+		return plugin.Result{}, damage(report.Problems, checked)
+	}
+	text := "all is well: " + checked
+	if n := len(report.Unreferenced); n > 0 {
+		text += fmt.Sprintf("; %s of no snapshot, which the next clean-up removes", count(n, "chunk"))
+	}
+	unreferenced := report.Unreferenced
+	if unreferenced == nil {
+		unreferenced = unreferenced[:0:0]
+	}
+	return answer(text,
+		pair{"checked", report.Checked}, pair{"chunks", report.Chunks}, pair{"bytes", report.Bytes},
+		pair{"problems", json.RawMessage("[]")}, pair{"unreferenced", unreferenced})
+}
+
+// damage is the failure of a check, with what was found.
+func damage(problems []snapshot.Problem, checked string) error {
+	const most = 20
+	var lines []string
+	for i, p := range problems {
+		if i == most {
+			lines = append(lines, fmt.Sprintf("… and %d more", len(problems)-most))
+			break
+		}
+		line := fmt.Sprintf("%s: %s (%s)", p.Name, p.Reason, p.File)
+		if p.Chunk != "" {
+			line = fmt.Sprintf("%s: chunk %.12s: %s (%s)", p.Name, p.Chunk, p.Reason, p.File)
+		}
+		lines = append(lines, line)
+	}
+	list, err := json.Marshal(problems)
+	if err != nil {
+		return err
+	}
+	first := problems[0].Name
+	return plugin.Errorf(plugin.Corrupt, "%s found in %s:\n%s", count(len(problems), "problem"), checked, strings.Join(lines, "\n")).
+		WithHint("an older version may be in the trash: %s; a damaged snapshot is put away with: %s",
+			command("trash", "list"), command("delete", string(first))).
+		WithDetail("problems", string(list))
+}

@@ -1,0 +1,170 @@
+package sess
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sess/dispatch"
+	"sess/plugin"
+	"sess/store/snapshot"
+	"sess/store/transcript"
+)
+
+func viewVerb() verb {
+	return verb{
+		Verb: dispatch.Verb{
+			Name:     "view",
+			Summary:  "Show what is in a snapshot, without loading it",
+			Examples: []string{"sess view v1", "sess view v1 --limit=100"},
+			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
+			Flags: func(fs *dispatch.Flags) {
+				fs.Int("limit", 20, "how many messages, the last ones").Min(1).Max(1000)
+			},
+			Effect: plugin.EffectRead,
+		},
+		run: view,
+	}
+}
+
+// viewBytes bounds the messages of one view: what does not fit is counted.
+const viewBytes = 1 << 20
+
+// viewText bounds the text of one message in what people read, in characters.
+const viewText = 2000
+
+func view(ctx context.Context, r *request) (plugin.Result, error) {
+	pool, name, err := r.find(ctx, r.Arg("name"))
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	snap, err := pool.Read(ctx, name)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	records, first, err := lastRecords(pool, snap, int(r.Int("limit")))
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	doc := snap.Doc
+	total := shownList(doc).Records
+	messages := make([]json.RawMessage, len(records))
+	for i, rec := range records {
+		messages[i] = transcript.EncodeRecordJSON(nil, rec)
+	}
+	meta, err := metaJSON(name, doc.Meta)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	header := doc.Header
+	if header == nil {
+		header = json.RawMessage("{}")
+	}
+	return answer(r.viewText(name, doc, records, first),
+		pair{"meta", meta}, pair{"header", header}, pair{"messages", messages}, pair{"first", first},
+		pair{"total", total}, pair{"compacted", compacted(doc)})
+}
+
+// shownList is the list that people read: the messages, or the lines of a
+// foreign agent.
+func shownList(doc *transcript.Document) *transcript.List {
+	for _, name := range []string{transcript.ListMessages, transcript.ListLines} {
+		if l := doc.Lists[name]; l != nil && l.Records > 0 {
+			return l
+		}
+	}
+	return &transcript.List{}
+}
+
+// lastRecords reads the last n records, fewer where they are too large, and says
+// which is the first of them.
+func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, n int) ([]transcript.Record, int, error) {
+	l := shownList(snap.Doc)
+	var records []transcript.Record
+	for rec, err := range l.All(pool.Plain, max(0, l.Records-n), l.Records) {
+		if err != nil {
+			return nil, 0, &snapshot.DamagedError{Name: snap.Name, File: snap.File, Reason: err.Error(), Err: err}
+		}
+		records = append(records, rec)
+	}
+	size, keep := 0, 0
+	for _, rec := range slices.Backward(records) {
+		if size += len(rec); size > viewBytes {
+			break
+		}
+		keep++
+	}
+	return records[len(records)-keep:], l.Records - keep, nil
+}
+
+// compacted reports whether the model's history was shortened, so that it holds
+// less than people see.
+func compacted(doc *transcript.Document) bool {
+	var header struct {
+		Compaction    json.RawMessage `json:"compaction"`
+		ProviderState struct {
+			Compaction json.RawMessage `json:"compaction"`
+		} `json:"providerState"`
+	}
+	if json.Unmarshal(doc.Header, &header) != nil {
+		return false
+	}
+	set := func(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" && string(v) != "false" }
+	return set(header.Compaction) || set(header.ProviderState.Compaction)
+}
+
+func (r *request) viewText(name snapshot.Name, doc *transcript.Document, records []transcript.Record, first int) string {
+	m := doc.Meta
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s, %s, saved %s (%s)\n", name, count(m.Messages, "message"), longSize(m.Bytes),
+		m.UpdatedAt.UTC().Format("2006-01-02 15:04:05 UTC"), ago(m.UpdatedAt, r.now()))
+	line := func(what, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "%-8s %s\n", what, oneLine(text, 400))
+		}
+	}
+	line("id", m.ID)
+	line("session", m.SessionID)
+	line("title", m.Title)
+	line("model", m.Model)
+	line("note", m.Note)
+	if len(m.Tags) > 0 {
+		line("tags", tagText(m.Tags))
+	}
+	line("reason", m.Reason)
+	line("parent", m.Parent)
+	if m.Pinned {
+		line("pinned", "yes")
+	}
+	if compacted(doc) {
+		line("history", "compacted: the model sees a summary in place of the older messages")
+	}
+	b.WriteString("\n")
+	switch total := shownList(doc).Records; {
+	case total == 0:
+		b.WriteString("(no messages)\n")
+	case len(records) == 0:
+		b.WriteString("(the last message is too large to be shown; load the snapshot to read it)\n")
+	case first > 0:
+		fmt.Fprintf(&b, "(%d before these; --limit shows more)\n", first)
+	}
+	for i, rec := range records {
+		fmt.Fprintf(&b, "[%d] %s\n", first+i, recordText(rec))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// recordText is a record for people: who said what, or the line as it is.
+func recordText(rec transcript.Record) string {
+	var m transcript.Message
+	if json.Unmarshal(rec, &m) != nil || m.Role == "" {
+		return clip(strings.ToValidUTF8(string(rec), "\uFFFD"), viewText)
+	}
+	text := clip(m.Content, viewText)
+	if m.Status != "" && m.Status != transcript.StatusComplete {
+		text += fmt.Sprintf(" (%s)", m.Status)
+	}
+	return fmt.Sprintf("%s: %s", m.Role, strings.ReplaceAll(text, "\n", "\n    "))
+}
