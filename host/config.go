@@ -40,6 +40,11 @@ type Config struct {
 		Providers map[string]ModelProvider `json:"providers"`
 	} `json:"models"`
 
+	Chat struct {
+		// Confirm lists the tool actions that ask a person first.
+		Confirm []string `json:"confirm"`
+	} `json:"chat"`
+
 	raw  map[string]any
 	path string
 }
@@ -52,7 +57,8 @@ type PluginEntry struct {
 
 // ModelProvider is models.providers.<id>.
 type ModelProvider struct {
-	Kind string `json:"kind"`
+	Kind  string `json:"kind"`
+	Model string `json:"model"`
 }
 
 // ConfigPath is where the configuration of a home lies.
@@ -64,8 +70,11 @@ func ConfigPath(home string) string { return filepath.Join(home, "config.json") 
 func LoadConfig(home string) (*Config, error) {
 	c := &Config{path: ConfigPath(home)}
 	data, err := readConfig(c.path)
-	if err != nil || data == nil {
-		return c, err
+	if err != nil {
+		return nil, err
+	}
+	if data == nil {
+		return c, c.fill(map[string]any{})
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
@@ -81,11 +90,45 @@ func LoadConfig(home string) (*Config, error) {
 	if faults := validate(configSchema, value, ""); len(faults) > 0 {
 		return nil, configError(c.path, faults)
 	}
-	c.raw, _ = value.(map[string]any)
-	if err := json.Unmarshal(std, c); err != nil {
-		return nil, configError(c.path, []string{err.Error()})
+	object, _ := value.(map[string]any)
+	return c, c.fill(object)
+}
+
+// fill adds the schema's defaults to what the file says, and decodes it.
+func (c *Config) fill(object map[string]any) error {
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(configSchema))
+	if err != nil {
+		return err
 	}
-	return c, nil
+	withDefaults(schema, object)
+	c.raw = object
+	data, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, c)
+}
+
+// withDefaults adds to an object what its schema gives as defaults, also in the
+// objects within it.
+func withDefaults(schema any, object map[string]any) {
+	properties, _ := child(schema, "properties").(map[string]any)
+	for key, sub := range properties {
+		value, given := object[key]
+		if def := child(sub, "default"); !given && def != nil {
+			object[key] = def
+			continue
+		}
+		inner, isObject := value.(map[string]any)
+		if !given && child(sub, "properties") != nil {
+			inner, isObject = map[string]any{}, true
+		}
+		if isObject {
+			if withDefaults(sub, inner); given || len(inner) > 0 {
+				object[key] = inner
+			}
+		}
+	}
 }
 
 // readConfig returns nil where there is no file.
@@ -138,22 +181,57 @@ func (c *Config) PluginConfig(m *plugin.Manifest) (json.RawMessage, error) {
 		}
 		value, _ = v.(map[string]any)
 	}
-	var schema struct {
-		Properties map[string]struct {
-			Default any `json:"default"`
-		} `json:"properties"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(m.ConfigSchema))
-	dec.UseNumber()
-	if err := dec.Decode(&schema); err != nil {
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
+	if err != nil {
 		return nil, plugin.Errorf(plugin.Usage, "plugin.json of %s: configSchema: %w", m.ID, err)
 	}
-	for key, p := range schema.Properties {
-		if _, given := value[key]; !given && p.Default != nil {
-			value[key] = p.Default
+	withDefaults(schema, value)
+	return json.Marshal(value)
+}
+
+// EffectiveConfig reads and checks the whole configuration, the plugins' parts
+// included, and returns it with all defaults filled in and without secrets.
+func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
+	c, err := LoadConfig(home)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	entries := map[string]any{}
+	var faults []error
+	for _, data := range builtins {
+		m, err := plugin.ParseManifest(data)
+		if err != nil {
+			return nil, err
+		}
+		known[m.ID] = true
+		config, err := c.PluginConfig(m)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		entries[m.ID] = map[string]any{"enabled": c.Enabled(m.ID), "config": config}
+	}
+	for _, id := range c.Keys() {
+		if !known[id] {
+			faults = append(faults, c.unknownPlugin(id))
 		}
 	}
-	return json.Marshal(value)
+	if len(faults) > 0 {
+		return nil, faults[0]
+	}
+	shown := maps.Clone(c.raw)
+	shown["plugins"] = map[string]any{"entries": entries}
+	if gateway, ok := shown["gateway"].(map[string]any); ok && gateway["token"] != nil {
+		gateway = maps.Clone(gateway)
+		gateway["token"] = "(hidden)"
+		shown["gateway"] = gateway
+	}
+	return json.MarshalIndent(shown, "", "  ")
+}
+
+func (c *Config) unknownPlugin(id string) error {
+	return configError(c.path, []string{"plugins.entries." + id + ": no plugin of this id is here"})
 }
 
 // validate checks value against a JSON Schema and returns one line for each

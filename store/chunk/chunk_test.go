@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -695,7 +694,7 @@ func TestStoreOfAList(t *testing.T) {
 	s, _, _ := open(t)
 	var want []transcript.Record
 	for i := range 300 {
-		want = append(want, []byte(fmt.Sprintf(`{"n":%d,"text":%q}`, i, strings.Repeat("word ", 7000))))
+		want = append(want, fmt.Appendf(nil, `{"n":%d,"text":%q}`, i, strings.Repeat("word ", 7000)))
 	}
 	want = append(want, bytes.Repeat([]byte("g"), 3<<20), []byte("last"))
 	batch := s.NewBatch()
@@ -719,26 +718,6 @@ func TestStoreOfAList(t *testing.T) {
 	}
 	if i != len(want) || len(l.Index) == 0 {
 		t.Errorf("%d records of %d, %d index chunks", i, len(want), len(l.Index))
-	}
-}
-
-func TestLinkIsNoChunk(t *testing.T) {
-	t.Parallel()
-	s, dir, _ := open(t)
-	c := records("a")
-	put(t, s, c)
-	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.Rename(path(dir, c.ID), outside); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, path(dir, c.ID)); err != nil {
-		t.Skip("no links here:", err)
-	}
-	if _, err := s.Plain(c.ID); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Plain through a link = %v, want a refusal", err)
-	}
-	if has, err := s.Has(c.ID); has || err != nil {
-		t.Errorf("Has of a link = %v, %v; want false", has, err)
 	}
 }
 

@@ -21,6 +21,18 @@
 // and so does every record; a record that a foreign program spread over several
 // lines is joined to one.
 //
+// The key sess, on one line in the file:
+//
+//	{"format":"sess/1","revision":7,
+//	 "ops":[{"id":"…"},{"id":"…","void":true}],
+//	 "note":"snapshot v1 was loaded","noteRevision":7,
+//	 "lists":{"messages":{"sealed":60,"bytes":65311,"chunks":[{"id":"…","records":60,"bytes":65311}]},
+//	          "history":{"sealed":0,"bytes":0,"tail":[…]}}}
+//
+// sealed and bytes count what is in chunks only, so a program that changes the
+// arrays and passes sess on leaves a file that is still right. A file of another
+// format than sess/1 is left untouched.
+//
 // # Guarantees
 //
 // A file is replaced by a rename after its new content was synced, so a crash

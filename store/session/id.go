@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"sess/store/durable"
 )
 
 // Ref names a live session. The zero value names none.
@@ -92,10 +94,9 @@ func (r Ref) check() error {
 }
 
 const (
-	manifestWord  = "manifest"
-	invalidMark   = ".invalid-"
-	fileSuffix    = ".json"
-	tempLikeTails = ".tmp"
+	manifestWord = "manifest"
+	invalidMark  = ".invalid-"
+	fileSuffix   = ".json"
 )
 
 func checkSegment(s, what string) error {
@@ -111,8 +112,8 @@ func checkSegment(s, what string) error {
 		reason = "this is the name of a file of the store"
 	case strings.ContainsAny(s, `/\`):
 		reason = what + " has no slashes"
-	case strings.HasSuffix(s, tempLikeTails):
-		reason = what + " does not end in " + tempLikeTails
+	case strings.HasSuffix(s, durable.TempSuffix):
+		reason = what + " does not end in " + durable.TempSuffix
 	case strings.Contains(s, invalidMark):
 		reason = what + " does not contain " + invalidMark
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):

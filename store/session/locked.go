@@ -77,9 +77,6 @@ func (s *Store) InUse(ref Ref) (durable.Holder, bool, error) {
 	return durable.Holder{}, false, unlock()
 }
 
-// Ref is the session that is locked.
-func (k *Locked) Ref() Ref { return k.ref }
-
 // Unlock releases the lock and closes a turn's log that was left open. Further
 // calls do nothing.
 func (k *Locked) Unlock() error {

@@ -26,6 +26,8 @@ type Stage struct {
 	Missing  []transcript.ID // chunks to hand over with Write before Commit
 	Revision int64           // of the session now; 0 also where there is none
 	Differs  bool            // false: a Commit would change nothing
+	// Notices say, after a Commit, what had to be mended in the state.
+	Notices []string
 
 	store     *Store
 	doc       *transcript.Document
@@ -92,10 +94,10 @@ func (st *Stage) compare(ctx context.Context) error {
 		return err
 	}
 	b, err := st.digest(&live.Doc)
-	if err != nil {
+	if err != nil && !gone(err) {
 		return err
 	}
-	st.Differs = a != b
+	st.Differs = err != nil || a != b // what has damaged chunks is to be replaced
 	return nil
 }
 
@@ -111,19 +113,36 @@ func (st *Stage) digest(doc *transcript.Document) (string, error) {
 	return doc.Digest(), nil
 }
 
-// want notes those of the chunks that are neither stored nor handed over.
+// want notes those of the chunks that are neither stored nor handed over. For a
+// restore, one that is stored but fails its checksum counts as missing: whoever
+// restores has a good one, which then takes its place.
 func (st *Stage) want(ids []transcript.ID) error {
-	missing, err := st.store.chunks.Missing(ids)
-	if err != nil {
-		return err
-	}
-	for _, id := range missing {
-		if _, known := st.state[id]; !known {
+	for _, id := range ids {
+		if _, known := st.state[id]; known {
+			continue
+		}
+		has, err := st.store.chunks.Has(id)
+		if err != nil {
+			return err
+		}
+		if has && st.normalise {
+			if _, err := st.store.Frame(id); err != nil && !gone(err) {
+				return err
+			} else if err != nil {
+				has = false
+			}
+		}
+		if !has {
 			st.state[id] = false
 			st.lacking = append(st.lacking, id)
 		}
 	}
 	return nil
+}
+
+// gone reports whether an error is of a chunk that is not there as it was.
+func gone(err error) bool {
+	return errors.Is(err, chunk.ErrMissing) || errors.Is(err, transcript.ErrDamaged)
 }
 
 // Write hands over a missing chunk as it lies on disk; its content is checked
@@ -268,7 +287,7 @@ func (st *Stage) fill(ctx context.Context, l *Live) error {
 		late := newest(doc)
 		fresh := func(id transcript.ID) bool { return st.state[id] || late(id) }
 		var err error
-		if doc, l.Notices, err = transcript.Normalise(doc, l.load, l.seal, fresh); err != nil {
+		if doc, st.Notices, err = transcript.Normalise(doc, l.load, l.seal, fresh); err != nil {
 			return fmt.Errorf("session %s: %w", st.Ref, err)
 		}
 	}

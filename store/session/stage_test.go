@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -114,7 +115,7 @@ func TestVoidOperationNeverLands(t *testing.T) {
 			t.Errorf("OpState(%s) = %s, want %s", op, got, want)
 		}
 	}
-	// Only the newest 64 are remembered; what was voided lasts as long.
+	// What was voided outlasts a turn's writes.
 	append1(t, s, ref, "three")
 	if got := must(s.OpState(t.Context(), ref, "op"))(t); got != session.OpVoid {
 		t.Errorf("OpState after a turn = %s", got)
@@ -126,6 +127,19 @@ func TestVoidOperationNeverLands(t *testing.T) {
 		}
 	}
 	ok(t, k.Unlock())
+}
+
+func TestOnlyRecentOperationsAreRemembered(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	create(t, s, ref, "one")
+	for i := range 70 {
+		must(s.OpState(t.Context(), ref, fmt.Sprint("op", i)))(t)
+	}
+	ops := must(s.Read(t.Context(), ref))(t).Ops
+	if len(ops) != 64 || ops[0].ID != "op6" || ops[63].ID != "op69" || !ops[63].Void {
+		t.Errorf("%d operations from %+v to %+v", len(ops), ops[0], ops[len(ops)-1])
+	}
 }
 
 func TestCommitMakesAMissingOrDamagedSession(t *testing.T) {
@@ -223,6 +237,31 @@ func TestStageAcrossStores(t *testing.T) {
 	}
 }
 
+// A restore mends a chunk of the live store that was damaged meanwhile.
+func TestRestoreReplacesDamagedChunks(t *testing.T) {
+	t.Parallel()
+	from, dir := open(t, t.TempDir()), t.TempDir()
+	to := open(t, dir)
+	rnd := rand.New(rand.NewPCG(11, 12))
+	long := []string{prose(rnd, 150<<10), prose(rnd, 150<<10), "end"}
+	saved := create(t, from, ref, long...).Doc.Clone()
+	create(t, to, ref, long...)
+	for _, path := range must(filepath.Glob(filepath.Join(dir, ".chunks", "*.zst")))(t) {
+		data := must(os.ReadFile(path))(t)
+		data[len(data)/2] ^= 1
+		ok(t, os.WriteFile(path, data, 0o600))
+	}
+	st := stage(t, to, ref, saved)
+	if len(st.Missing) == 0 || !st.Differs {
+		t.Fatalf("Stage over damaged chunks: %d missing, differs %v", len(st.Missing), st.Differs)
+	}
+	send(t, from, st)
+	must(st.Commit(t.Context(), 1, "op", ""))(t)
+	if got := contents(t, to, ref); !cmp.Equal(got, long) {
+		t.Error("the damage is still there")
+	}
+}
+
 func isMissing(err error) bool {
 	_, is := errors.AsType[*session.MissingError](err)
 	return is
@@ -238,6 +277,9 @@ func TestRestoredStateIsNormalised(t *testing.T) {
 	digest := doc.Digest()
 	st := must(s.Stage(t.Context(), session.StageRequest{Ref: ref, Doc: doc, Normalise: true, Fresh: true}))(t)
 	must(st.Commit(t.Context(), 1, "op", ""))(t)
+	if len(st.Notices) != 2 {
+		t.Errorf("notices = %q, want one of the message and one of the call", st.Notices)
+	}
 	l := must(s.Read(t.Context(), ref))(t)
 	if got := records(t, l, transcript.ListMessages)[0]; !strings.Contains(got, `"status":"error"`) {
 		t.Errorf("message = %s", got)
@@ -280,7 +322,9 @@ func TestNewSession(t *testing.T) {
 	if got := must(s.OpState(t.Context(), made, "op1"))(t); got != session.OpLanded {
 		t.Errorf("OpState = %s", got)
 	}
-	// The manifest turns away; that the session was active is still known.
+	// The manifest turns away; that the session was active is still known, also
+	// where a crash came before its own file said so.
+	ok(t, os.Remove(filepath.Join(dir, "default", made.ID, "session_meta.json")))
 	ok(t, s.SaveManifest(t.Context(), session.Manifest{}))
 	if got := must(s.OpState(t.Context(), made, "op1"))(t); got != session.OpLanded {
 		t.Errorf("OpState after the manifest turned away = %s", got)
@@ -298,6 +342,24 @@ func TestNewSession(t *testing.T) {
 	}
 	if _, err := s.NewSession(t.Context(), given, "", "", "op4"); !errors.Is(err, session.ErrVoid) {
 		t.Errorf("NewSession of a void op = %v", err)
+	}
+}
+
+func TestVoidMarksAreForgottenInTheEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := must(session.Open(t.TempDir(), session.Options{Now: func() time.Time { return now }}))(t)
+	defer func() { ok(t, s.Close()) }()
+	must(s.OpState(t.Context(), ref, "op"))(t)
+	for _, c := range []struct {
+		days int
+		void bool
+	}{{29, true}, {2, false}} {
+		now = now.AddDate(0, 0, c.days)
+		ok(t, s.Sweep(t.Context()))
+		if _, err := s.NewSession(t.Context(), ref, "", "", "op"); errors.Is(err, session.ErrVoid) != c.void {
+			t.Errorf("NewSession %d days later = %v, void %v expected", c.days, err, c.void)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -63,6 +64,9 @@ func Open(dir string, o Options) (*Store, error) {
 	s.chunks = chunk.Open(fsys, chunk.Options{})
 	return s, nil
 }
+
+// Dir is the store's folder, for messages.
+func (s *Store) Dir() string { return s.fs.Dir() }
 
 // Close releases the folder. Locks and stages have to end before.
 func (s *Store) Close() error { return s.fs.Close() }
@@ -153,6 +157,25 @@ func (s *Store) decode(ref Ref, data []byte) (*Live, error) {
 	return l, nil
 }
 
+// readRunning is Read, and reports whether the turn that the session says runs
+// does run.
+func (s *Store) readRunning(ctx context.Context, ref Ref) (l *Live, running bool, err error) {
+	for {
+		l, data, err := s.read(ctx, ref)
+		if err != nil || !interruptible(l.Status) {
+			return l, false, err
+		}
+		if _, running, err = s.InUse(ref); err != nil || running {
+			return l, running, err
+		}
+		// A turn that ended between the two questions has written the file.
+		again, err := durable.ReadFile(s.fs, ref.file(), 0)
+		if err == nil && bytes.Equal(again, data) {
+			return l, false, nil
+		}
+	}
+}
+
 // Exists reports whether a session has a file, readable or not.
 func (s *Store) Exists(ref Ref) (bool, error) {
 	if err := ref.check(); err != nil {
@@ -188,7 +211,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l, err := s.Read(ctx, ref)
+		l, running, err := s.readRunning(ctx, ref)
 		if errors.Is(err, ErrNotFound) {
 			continue // removed since
 		}
@@ -201,14 +224,8 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 			continue
 		}
 		status := l.Status
-		if interruptible(status) {
-			_, used, err := s.InUse(ref)
-			if err != nil {
-				return nil, err
-			}
-			if !used {
-				status = StatusError
-			}
+		if interruptible(status) && !running {
+			status = StatusError
 		}
 		list = append(list, Info{
 			Ref: ref, Title: l.Doc.Meta.Title, Status: status, Messages: l.Doc.Meta.Messages, Bytes: l.Doc.Meta.Bytes,

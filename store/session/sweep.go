@@ -41,7 +41,9 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return errors.Join(err, s.sweepTemps(ctx), s.sweepVoid(ctx))
 }
 
-// liveChunks yields the chunks that are referred to.
+// liveChunks yields the chunks that are referred to. A file that moves from the
+// sessions to the trash meanwhile is seen in one of them; who moves one back
+// holds the chunk lock.
 func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) error {
 	refs, err := s.refs(ctx)
 	if err != nil {

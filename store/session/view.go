@@ -19,11 +19,11 @@ import (
 // are those of Read.
 func (s *Store) View(ctx context.Context, ref Ref) (json.RawMessage, error) {
 	for last := int64(-1); ; {
-		l, err := s.Read(ctx, ref)
+		l, running, err := s.readRunning(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
-		view, err := l.view(ctx)
+		view, err := l.view(ctx, running)
 		// A chunk can go while it is read if the session was replaced meanwhile.
 		if errors.Is(err, chunk.ErrMissing) && l.Revision != last {
 			last = l.Revision
@@ -36,14 +36,7 @@ func (s *Store) View(ctx context.Context, ref Ref) (json.RawMessage, error) {
 	}
 }
 
-func (l *Live) view(ctx context.Context) (json.RawMessage, error) {
-	running := false
-	if interruptible(l.Status) {
-		var err error
-		if _, running, err = l.store.InUse(l.Ref); err != nil {
-			return nil, err
-		}
-	}
+func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) {
 	if !running {
 		if err := l.mend(ctx); err != nil {
 			return nil, err

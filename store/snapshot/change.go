@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,13 @@ func (p *Pool) Copy(ctx context.Context, from, to Name, o CopyOptions) (Entry, e
 	src, err := p.Read(ctx, from)
 	if err != nil {
 		return Entry{}, err
+	}
+	missing, err := w.Missing(src.Doc.InlineIDs())
+	if err != nil {
+		return Entry{}, during("copy", from, err)
+	}
+	if len(missing) > 0 {
+		return Entry{}, &DamagedError{Name: from, File: src.File, Reason: fmt.Sprintf("chunk %s is missing", missing[0])}
 	}
 	doc := src.Doc.Clone()
 	m := &doc.Meta
@@ -90,7 +98,11 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 		return Entry{}, false, err
 	}
 	defer unlock()
-	src, err := p.usable(from)
+	names, err := p.names()
+	if err != nil {
+		return Entry{}, false, err
+	}
+	src, err := p.usable(names, from)
 	if err != nil {
 		return Entry{}, false, err
 	}
@@ -98,7 +110,7 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 	if from == to {
 		return e, false, nil
 	}
-	dst, err := p.look(to)
+	dst, err := p.lookIn(names, to)
 	if err != nil {
 		return Entry{}, false, err
 	}
@@ -131,13 +143,13 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 }
 
 // usable returns what a name holds, or why it cannot be used.
-func (p *Pool) usable(name Name) (slot, error) {
-	s, err := p.look(name)
+func (p *Pool) usable(names []Name, name Name) (slot, error) {
+	s, err := p.lookIn(names, name)
 	if err != nil {
 		return slot{}, err
 	}
-	if s.free() || s.name != name {
-		return slot{}, p.notFound(name)
+	if s.name != name {
+		return slot{}, &NotFoundError{Text: string(name), Near: near(string(name), names)}
 	}
 	return s, s.err
 }
@@ -145,7 +157,7 @@ func (p *Pool) usable(name Name) (slot, error) {
 // SetMeta changes a snapshot's note, tags, pin and the like. Id, times and
 // digest cannot be changed, and unknown keys are kept. With bump the snapshot
 // counts as updated now. An error of edit is returned as it is, and nothing is
-// changed; so is everything when edit changes nothing and bump is not asked for.
+// changed.
 func (p *Pool) SetMeta(ctx context.Context, name Name, edit func(*transcript.Meta) error, bump bool) (Entry, error) {
 	if _, err := ParseName(string(name)); err != nil {
 		return Entry{}, err
@@ -155,7 +167,11 @@ func (p *Pool) SetMeta(ctx context.Context, name Name, edit func(*transcript.Met
 		return Entry{}, during("change", name, err)
 	}
 	defer unlock()
-	s, err := p.usable(name)
+	names, err := p.names()
+	if err != nil {
+		return Entry{}, during("change", name, err)
+	}
+	s, err := p.usable(names, name)
 	if err != nil {
 		return Entry{}, during("change", name, err)
 	}
@@ -172,8 +188,10 @@ func (p *Pool) SetMeta(ctx context.Context, name Name, edit func(*transcript.Met
 	if err := checkLimits(*m); err != nil {
 		return Entry{}, err
 	}
-	if err := durable.Write(p.fs, fileOf(name), doc.Encode()); err != nil {
-		return Entry{}, during("change", name, err)
+	if data := doc.Encode(); !bytes.Equal(data, s.data) {
+		if err := durable.Write(p.fs, fileOf(name), data); err != nil {
+			return Entry{}, during("change", name, err)
+		}
 	}
 	return p.entry(name, fileOf(name))
 }
@@ -188,6 +206,10 @@ func (p *Pool) Delete(ctx context.Context, names []Name, o OpInfo) (deleted []En
 		return nil, "", fmt.Errorf("delete: %w", err)
 	}
 	defer unlock()
+	all, err := p.names()
+	if err != nil {
+		return nil, "", fmt.Errorf("delete: %w", err)
+	}
 	var slots []slot
 	var reasons []string
 	seen := map[Name]bool{}
@@ -199,7 +221,7 @@ func (p *Pool) Delete(ctx context.Context, names []Name, o OpInfo) (deleted []En
 		if _, err := ParseName(string(name)); err != nil {
 			return nil, "", err
 		}
-		s, err := p.usable(name)
+		s, err := p.usable(all, name)
 		_, damaged := errors.AsType[*DamagedError](err)
 		_, newer := errors.AsType[*NewerError](err)
 		if err != nil && !damaged && !newer {

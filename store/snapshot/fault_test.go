@@ -26,7 +26,7 @@ var changes = []struct {
 	do      func(context.Context, *snapshot.Pool) error
 }{
 	{name: "save", do: func(ctx context.Context, p *snapshot.Pool) error {
-		_, err := newTalk("s1").speak("new", 4, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "d"})
+		_, err := newTalk("s1").speak("new", 3, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "d"})
 		return err
 	}},
 	{name: "overwrite", do: overwrite},
@@ -65,7 +65,7 @@ var changes = []struct {
 }
 
 func overwrite(ctx context.Context, p *snapshot.Pool) error {
-	_, err := newTalk("s1").speak("new", 4, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "a", Overwrite: true})
+	_, err := newTalk("s1").speak("new", 3, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "a", Overwrite: true})
 	return err
 }
 
@@ -233,9 +233,6 @@ func (f *faults) at(t *testing.T, k int, dead bool) bool {
 		t.Errorf("%s: left behind %v", where, left)
 	}
 	after, trash := state(t, next)
-	if r, err := next.Verify(ctx, nil, nil); err != nil || len(r.Problems) != 0 {
-		t.Errorf("%s: Verify: %+v, %v", where, r.Problems, err)
-	}
 	switch {
 	case after != f.before && after != f.done:
 		t.Errorf("%s: the names hold %q; want %q or %q", where, after, f.before, f.done)

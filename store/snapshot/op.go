@@ -133,15 +133,20 @@ func (p *Pool) ops(ctx context.Context) ([]*Op, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		op, err := p.FindOp(id)
-		switch {
-		case err == nil:
+		if op := p.findOp(id); op != nil {
 			ops = append(ops, op)
-		case !errors.Is(err, fs.ErrNotExist):
-			p.opts.Logger.Warn("record of an operation cannot be read", "op", id, "err", err)
 		}
 	}
 	return ops, nil
+}
+
+// findOp returns a record, or nil if it is gone or cannot be read.
+func (p *Pool) findOp(id string) *Op {
+	op, err := p.FindOp(id)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.opts.Logger.Warn("record of an operation cannot be read", "op", id, "err", err)
+	}
+	return op
 }
 
 // FindOp returns the record of an operation; one that is not there is
@@ -225,7 +230,8 @@ func (p *Pool) OpenOp(ctx context.Context, info OpInfo) (*OpenOp, error) {
 		return nil, err
 	}
 	if err := p.writeOp(op); err != nil {
-		return nil, errors.Join(err, release(), p.removeLockFile(op))
+		p.unsettled(op, errors.Join(durable.Remove(p.fs, op.file()), release(), p.removeLockFile(op)))
+		return nil, err
 	}
 	return &OpenOp{pool: p, op: op, unlock: release}, nil
 }
@@ -368,11 +374,12 @@ func (p *Pool) Recover(ctx context.Context, ask func(context.Context, Op) (strin
 		if op.State == OpClosed || op.State == OpUndone {
 			continue
 		}
-		recover := func() (*Recovered, error) { return p.recoverSession(ctx, op, ask) }
+		var r *Recovered
 		if op.Kind.Names() {
-			recover = func() (*Recovered, error) { return p.recoverNames(ctx, op.ID) }
+			r, err = p.recoverNames(ctx, op.ID)
+		} else {
+			r, err = p.recoverSession(ctx, op, ask)
 		}
-		r, err := recover()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("recover %s %s: %w", op.Kind, op.ID, err))
 		}
@@ -429,12 +436,15 @@ func (o *OpenOp) drop(ctx context.Context) error {
 
 // newestOps yields records that undo knows, the newest first.
 func (p *Pool) newestOps(ctx context.Context, yield func(*Op) bool) error {
-	ops, err := p.ops(ctx)
+	ids, err := p.opIDs()
 	if err != nil {
 		return err
 	}
-	for _, op := range slices.Backward(ops) {
-		if !op.Automatic && !yield(op) {
+	for _, id := range slices.Backward(ids) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if op := p.findOp(id); op != nil && !op.Automatic && !yield(op) {
 			break
 		}
 	}
@@ -486,13 +496,15 @@ func (p *Pool) LoadedLast(ctx context.Context) (Link, error) {
 }
 
 // MarkUndone records that the effect of an operation on a live session was taken
-// back; redo, which may be nil, is the backup made before that.
+// back; redo, which may be nil, is the backup made before that. An operation that
+// is not closed is ErrStale.
 func (p *Pool) MarkUndone(ctx context.Context, id string, redo *Link) error {
 	return p.mark(ctx, id, OpClosed, func(op *Op) { op.State, op.Redo = OpUndone, redo })
 }
 
 // MarkRedone records that an undone operation was done again; undo, which may be
-// nil, is the backup made before that.
+// nil, is the backup made before that. An operation that is not undone is
+// ErrStale.
 func (p *Pool) MarkRedone(ctx context.Context, id string, undo *Link) error {
 	return p.mark(ctx, id, OpUndone, func(op *Op) { op.State, op.Backup, op.Redo = OpClosed, undo, nil })
 }
@@ -508,7 +520,7 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 		return err
 	}
 	if op.State != from {
-		return fmt.Errorf("operation %s is %s, not %s", id, op.State, from)
+		return fmt.Errorf("operation %s is %s: %w", id, op.State, ErrStale)
 	}
 	change(op)
 	return p.writeOp(op)

@@ -278,42 +278,44 @@ func (s slot) is(id string) bool { return s.doc != nil && s.doc.Meta.ID == id }
 
 // look reads what a name holds.
 func (p *Pool) look(name Name) (slot, error) {
-	data, err := durable.ReadFile(p.fs, fileOf(name), maxDocument)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := p.names()
+	if err != nil {
 		return slot{}, err
 	}
-	if err == nil {
-		// On a disk that ignores case the file may have been found by another
-		// spelling; on others the names cannot both be there.
-		stored, err := p.spelling(name)
-		if err != nil {
-			return slot{}, err
-		}
+	return p.lookIn(names, name)
+}
+
+// lookIn is look where the names in the folder are known. On a disk that ignores
+// case a file opens under any spelling, so the names decide.
+func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
+	stored := spelling(names, name)
+	data, err := durable.ReadFile(p.fs, fileOf(name), maxDocument)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		if stored == name {
-			return p.decode(name, data), nil
+			stored = "" // it went since the folder was read
 		}
 		return slot{name: stored}, nil
+	case err != nil:
+		return slot{}, err
+	case stored != "" && stored != name:
+		return slot{name: stored}, nil
 	}
-	stored, err := p.spelling(name)
-	return slot{name: stored}, err
+	return p.decode(name, data), nil
 }
 
 // spelling returns the name as it is stored: exactly, or else the same in
 // another case, or else "".
-func (p *Pool) spelling(name Name) (Name, error) {
-	names, err := p.names()
-	if err != nil {
-		return "", err
-	}
+func spelling(names []Name, name Name) Name {
 	if slices.Contains(names, name) {
-		return name, nil
+		return name
 	}
 	for _, n := range names {
 		if strings.EqualFold(string(n), string(name)) {
-			return n, nil
+			return n
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // decode makes a slot of a file's bytes.

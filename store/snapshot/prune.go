@@ -41,22 +41,25 @@ func (p *Pool) Prune(ctx context.Context, policy Policy, o PruneOptions) (PruneR
 	if err != nil {
 		return PruneReport{}, fmt.Errorf("prune: %w", err)
 	}
-	loaded, err := p.LoadedLast(ctx)
-	if err != nil {
-		return PruneReport{}, fmt.Errorf("prune: %w", err)
-	}
-	asked := policy.Protect
-	policy.Protect = func(e Entry) string {
-		if loaded.ID != "" && e.Meta.ID == loaded.ID {
-			return "loaded last"
-		}
-		if asked != nil {
-			return asked(e)
-		}
-		return ""
-	}
 	r := PruneReport{DryRun: o.DryRun}
 	r.Keep, r.Drop = Plan(entries, policy, p.opts.Now())
+	if len(r.Drop) > 0 {
+		loaded, err := p.LoadedLast(ctx)
+		if err != nil {
+			return PruneReport{}, fmt.Errorf("prune: %w", err)
+		}
+		asked := policy.Protect
+		policy.Protect = func(e Entry) string {
+			if loaded.ID != "" && e.Meta.ID == loaded.ID {
+				return "loaded last"
+			}
+			if asked != nil {
+				return asked(e)
+			}
+			return ""
+		}
+		r.Keep, r.Drop = Plan(entries, policy, p.opts.Now())
+	}
 	if o.DryRun || len(r.Drop) == 0 && o.NoRecord {
 		return r, nil
 	}
@@ -98,19 +101,17 @@ func (p *Pool) evict(r *PruneReport, o PruneOptions) error {
 	var slots []slot
 	var reasons []string
 	for _, d := range plan {
-		s, err := p.look(d.Entry.Name)
-		if err != nil {
-			return err
+		doc, err := p.head(fileOf(d.Entry.Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else removed it
 		}
 		m := d.Entry.Meta
-		switch {
-		case s.data == nil: // somebody else removed it
-			continue
-		case s.doc == nil || s.doc.Meta.ID != m.ID || !s.doc.Meta.UpdatedAt.Equal(m.UpdatedAt) || s.doc.Meta.Pinned:
+		if err != nil || doc.Meta.ID != m.ID || !doc.Meta.UpdatedAt.Equal(m.UpdatedAt) || doc.Meta.Pinned {
 			r.Passed = append(r.Passed, d)
 			continue
 		}
-		slots, reasons, r.Drop = append(slots, s), append(reasons, d.Reason), append(r.Drop, d)
+		slots, reasons = append(slots, slot{name: d.Entry.Name, doc: doc}), append(reasons, d.Reason)
+		r.Drop = append(r.Drop, d)
 	}
 	if len(slots) == 0 {
 		return nil

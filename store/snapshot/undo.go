@@ -11,6 +11,10 @@ import (
 	"sess/store/durable"
 )
 
+// ErrStale is an undo or redo of an operation that is no longer in the state for
+// it: somebody else was faster.
+var ErrStale = errors.New("the operation was undone or redone meanwhile")
+
 // ErrGone is an operation whose documents are no longer in the trash.
 var ErrGone = errors.New("the trash no longer holds it")
 
@@ -24,7 +28,8 @@ type UndoResult struct {
 
 // UndoNames takes back an overwrite, delete, rename or prune. A name that is
 // taken meanwhile is an *ExistsError, documents that are gone from the trash are
-// ErrGone, and nothing is changed. After a failure of the disk what was done is
+// ErrGone, an operation that is undone already is ErrStale, and nothing is
+// changed. After a failure of the disk what was done is
 // taken back as far as the disk allows, and the rest by [Pool.Recover].
 func (p *Pool) UndoNames(ctx context.Context, op *Op) (UndoResult, error) {
 	return p.turn(ctx, op, OpUndone)
@@ -55,10 +60,10 @@ func (p *Pool) turn(ctx context.Context, asked *Op, to OpState) (UndoResult, err
 		return UndoResult{}, err
 	}
 	if op.done() != (to == OpUndone) || op.State == OpOpen {
-		return UndoResult{}, fmt.Errorf("operation %s is %s: there is nothing to %s", op.ID, op.State, verb)
+		return UndoResult{}, fmt.Errorf("%s %s, which is %s: %w", verb, op.ID, op.State, ErrStale)
 	}
 	r, err := p.apply(op, to)
-	if err != nil && !typed(err) && !errors.Is(err, ErrGone) {
+	if err != nil && !typed(err) {
 		err = fmt.Errorf("%s %s: %w", verb, op.Kind, err)
 	}
 	return r, err
@@ -85,22 +90,21 @@ func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
 	}
 	if err := p.writeOp(op); err != nil {
 		op.State = settled // a failed sync may have left the intention behind
-		return UndoResult{}, errors.Join(err, p.writeOp(op))
+		p.unsettled(op, p.writeOp(op))
+		return UndoResult{}, err
 	}
 	var r UndoResult
 	if err := step(op, &r, false); err != nil {
-		if undone := back(op, new(UndoResult), false); undone == nil {
+		failed := back(op, new(UndoResult), false)
+		if failed == nil {
 			op.State = settled
-			undone = p.writeOp(op)
-			return UndoResult{}, errors.Join(err, undone)
+			failed = p.writeOp(op)
 		}
+		p.unsettled(op, failed)
 		return UndoResult{}, err
 	}
 	op.State = to
-	if err := p.writeOp(op); err != nil {
-		// It happened; that the record says so can wait for Recover.
-		p.opts.Logger.Warn("operation not settled", "op", op.ID, "kind", op.Kind, "err", err)
-	}
+	p.unsettled(op, p.writeOp(op))
 	r.Op = *op
 	return r, nil
 }
@@ -146,19 +150,25 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 // effect fails it is taken back. The names lock is held.
 func (p *Pool) run(op *Op, effect func() error) error {
 	if err := p.writeOp(op); err != nil {
-		// A failed sync may leave the record behind.
-		return errors.Join(err, durable.Remove(p.fs, op.file()))
+		p.unsettled(op, durable.Remove(p.fs, op.file())) // a failed sync may leave it behind
+		return err
 	}
 	if err := effect(); err != nil {
 		_, failed := p.settle(op, true)
-		return errors.Join(err, failed)
+		p.unsettled(op, failed)
+		return err
 	}
 	op.State = OpClosed
-	if err := p.writeOp(op); err != nil {
-		// It happened; that the record says so can wait for Recover.
-		p.opts.Logger.Warn("operation not closed", "op", op.ID, "kind", op.Kind, "err", err)
-	}
+	p.unsettled(op, p.writeOp(op))
 	return nil
+}
+
+// unsettled notes that a record does not say yet what became of its operation:
+// that can wait for Recover.
+func (p *Pool) unsettled(op *Op, err error) {
+	if err != nil {
+		p.opts.Logger.Warn("operation not settled", "op", op.ID, "kind", op.Kind, "err", err)
+	}
 }
 
 // settle finds out what became of an operation on names, and closes its record
@@ -180,9 +190,9 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		op.Trash, err = p.inTrash(op.Trash)
 		landed = len(op.Trash) > 0
 	case OpRename:
-		var stored Name
-		stored, err = p.spelling(op.From)
-		landed = stored != op.From
+		var names []Name
+		names, err = p.names()
+		landed = !slices.Contains(names, op.From)
 	default:
 		landed, err = p.replaced(op)
 	}
@@ -218,11 +228,15 @@ func (p *Pool) replaced(op *Op) (bool, error) {
 // putBack moves what a delete took away back to its names. It reports whether
 // some has to stay in the trash because its name is taken.
 func (p *Pool) putBack(op *Op) (rest bool, err error) {
+	names, err := p.names()
+	if err != nil {
+		return false, err
+	}
 	items := op.Trash
 	op.Trash = nil
 	moved := false
 	for _, item := range items {
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return false, err
 		}
@@ -336,13 +350,17 @@ func (s slot) stands(item TrashItem) bool {
 
 // bringBack moves what was deleted back to its names.
 func (p *Pool) bringBack(op *Op, r *UndoResult, dry bool) error {
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
 	moved := false
 	for _, item := range op.Trash {
 		there, err := durable.Exists(p.fs, trashDir+"/"+item.File)
 		if err != nil {
 			return err
 		}
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return err
 		}
@@ -375,13 +393,17 @@ func (p *Pool) bringBack(op *Op, r *UndoResult, dry bool) error {
 
 // takeAway moves what was brought back to the trash again.
 func (p *Pool) takeAway(op *Op, r *UndoResult, dry bool) error {
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
 	moved := false
 	for _, item := range op.Trash {
 		there, err := durable.Exists(p.fs, trashDir+"/"+item.File)
 		if err != nil {
 			return err
 		}
-		s, err := p.look(item.Name)
+		s, err := p.lookIn(names, item.Name)
 		if err != nil {
 			return err
 		}

@@ -79,14 +79,14 @@ func lines(rnd *rand.Rand, n int) []transcript.Record {
 	list := make([]transcript.Record, n)
 	for i := range list {
 		size := 10 + rnd.IntN(3000)
-		switch rnd.IntN(60) {
-		case 0, 1, 2:
+		switch rnd.IntN(150) {
+		case 0, 1, 2, 3, 4, 5, 6, 7:
 			size = 20<<10 + rnd.IntN(200<<10)
-		case 3:
+		case 8:
 			size = transcript.GiantRecord - 2 + rnd.IntN(5)
-		case 4:
-			size = 1<<20 + rnd.IntN(3<<20)
-		case 5:
+		case 9:
+			size = 1<<20 + rnd.IntN(2<<20)
+		case 10, 11:
 			size = 3
 		}
 		list[i] = line(rnd.IntN(1<<20), size)
@@ -188,10 +188,10 @@ func TestAppendSealsIndexChunksAlike(t *testing.T) {
 func TestPrefixKeepsItsChunks(t *testing.T) {
 	t.Parallel()
 	rnd := newRand(t, 1)
-	records := lines(rnd, 500)
+	records := lines(rnd, 400)
 	m := newMemory()
 	whole := build(t, m, records)
-	for range 20 {
+	for range 12 {
 		n := rnd.IntN(len(records) + 1)
 		part := build(t, m, records[:n])
 		for i, r := range part.Chunks {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"sess/dispatch"
+	"sess/host"
+	"sess/host/chat"
+	"sess/plugin"
+)
+
+// chat talks with a model: one line, lines from a pipe, or a person at a
+// terminal.
+func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	h, err := a.open(ctx)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	one, given := in.String("message"), in.Changed("message")
+	interactive := !given && isTerminal(a.stdin) && isTerminal(a.stdout)
+	if given && strings.TrimSpace(one) == "" {
+		return plugin.Result{}, plugin.Errorf(plugin.Usage, "--message is empty").WithHint("write --message 'some text'")
+	}
+	if !given && a.flags.JSON && isTerminal(a.stdin) {
+		return plugin.Result{}, plugin.Errorf(plugin.Usage, "a conversation at a terminal has no JSON").WithHint("add --message 'some text'")
+	}
+	record := &recorder{}
+	var sink chat.Sink = record
+	if !a.flags.JSON {
+		notes := a.stderr
+		if a.flags.Quiet {
+			notes = io.Discard
+		}
+		sink = chat.NewTerminal(a.stdout, notes)
+	}
+	c, err := h.OpenChat(ctx, host.ChatOptions{
+		Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session,
+		Cwd: in.Call.Cwd, Model: in.String("model"), Out: sink, Paced: interactive,
+	})
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if given {
+		err = c.Send(ctx, one)
+	} else {
+		input := chat.Input{Reader: a.stdin}
+		if interactive {
+			input.Prompt = a.stdout
+			turns := make(chan struct{})
+			a.interrupts.take(turns)
+			defer a.interrupts.take(nil)
+			input.Interrupt = turns
+		}
+		err = c.Run(ctx, input)
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if cerr := c.Close(end); err == nil {
+		err = cerr
+	}
+	switch {
+	case errors.Is(err, chat.ErrExit):
+		err = nil
+	case err != nil && !a.flags.JSON:
+		err = &shownError{err}
+	}
+	if err != nil || !a.flags.JSON {
+		return plugin.Result{}, err
+	}
+	ref := c.Ref()
+	res, err := answer(record.text(), map[string]any{"sessionId": ref.ID, "projectId": ref.Project, "events": record.events})
+	res.Notices = record.notices
+	return res, err
+}
+
+// recorder gathers what a chat shows, for programs.
+type recorder struct {
+	events  []recorded
+	notices []string
+}
+
+type recorded struct {
+	Kind   chat.EventKind  `json:"kind"`
+	Text   string          `json:"text,omitempty"`
+	Tool   string          `json:"tool,omitempty"`
+	Failed bool            `json:"failed,omitempty"`
+	Data   json.RawMessage `json:"data,omitempty"`
+	Code   plugin.Code     `json:"code,omitempty"`
+}
+
+func (r *recorder) Event(e chat.Event) {
+	rec := recorded{Kind: e.Kind, Text: e.Text}
+	switch e.Kind {
+	case chat.EventText, chat.EventThought:
+		if n := len(r.events); n > 0 && r.events[n-1].Kind == e.Kind {
+			r.events[n-1].Text += e.Text
+			return
+		}
+	case chat.EventToolStarted:
+		rec.Tool, rec.Data = e.Tool.Name, e.Tool.Arguments
+	case chat.EventToolFinished:
+		rec.Tool, rec.Text, rec.Failed = e.Tool.Name, e.Tool.Text, e.Tool.Failed
+	case chat.EventAnswer:
+		rec.Text, rec.Data = e.Result.Text, e.Result.Data
+		r.notices = append(r.notices, e.Result.Notices...)
+	case chat.EventNotice:
+		r.notices = append(r.notices, e.Text)
+	case chat.EventError:
+		rec.Text, rec.Code = e.Err.Text(), e.Err.Code
+	}
+	r.events = append(r.events, rec)
+}
+
+// text is what the model said and commands answered.
+func (r *recorder) text() string {
+	var parts []string
+	for _, e := range r.events {
+		if e.Kind == chat.EventText || e.Kind == chat.EventAnswer {
+			parts = append(parts, e.Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}

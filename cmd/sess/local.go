@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"sess/dispatch"
+	"sess/host"
+	"sess/plugin"
+	"sess/surfaces"
+)
+
+// topCommand holds the verbs that stand first on the command line and need no
+// host, or open their own.
+const topCommand = "program"
+
+// localCommands declares what the program answers itself.
+func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
+	top := dispatch.Command{
+		Name:    topCommand,
+		Summary: "the program itself",
+		Verbs: []dispatch.Verb{{
+			Name: "chat", Summary: "talk with a model in a live session",
+			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
+				"A line that begins with a slash is a command: /help lists them.",
+			Examples: []string{"sess chat", "sess chat --message 'hello'", "echo hello | sess chat"},
+			Flags: func(fs *dispatch.Flags) {
+				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
+				fs.String("model", "", "model to talk with, provider/model")
+			},
+			Effect: plugin.EffectWrite, Run: a.chat,
+		}, {
+			Name: "demo", Summary: "show in a few seconds what this is for, in a temporary home",
+			Effect: plugin.EffectRead, Run: a.demo,
+		}, {
+			Name: "version", Summary: "print the version",
+			Effect: plugin.EffectRead, Run: a.version,
+		}, {
+			Name: "completion", Summary: "print the completion script for a shell",
+			Help:     "Load it with: source <(sess completion bash), likewise zsh; sess completion fish | source.",
+			Examples: []string{"sess completion bash"},
+			Args:     []plugin.Arg{{Name: "shell", Type: plugin.TypeString, Required: true, Help: "bash, zsh or fish", Complete: "shell"}},
+			Effect:   plugin.EffectRead, Run: a.completion,
+		}},
+	}
+	config := dispatch.Command{
+		Name:    "config",
+		Summary: "the configuration",
+		Verbs: []dispatch.Verb{{
+			Name: "path", Summary: "print where the configuration lies",
+			Effect: plugin.EffectRead, Run: a.configPath,
+		}, {
+			Name: "show", Summary: "print the configuration in force, defaults included",
+			Effect: plugin.EffectRead, Run: a.configShow,
+		}, {
+			Name: "validate", Summary: "check the configuration and name every mistake",
+			Effect: plugin.EffectRead, Run: a.configValidate,
+		}},
+	}
+	var all []*dispatch.Dispatcher
+	for _, c := range []dispatch.Command{top, config} {
+		d, err := dispatch.New(c)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func answer(text string, data any) (plugin.Result, error) {
+	b, err := json.Marshal(data)
+	return plugin.Result{Text: text, Data: b}, err
+}
+
+func (a *app) version(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+	v := host.Version()
+	return answer(prog+" "+v, map[string]string{"version": v})
+}
+
+func (a *app) completion(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	script, err := surfaces.CompletionScript(in.Arg("shell"), prog)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	return answer(script, script)
+}
+
+func (a *app) configPath(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+	path := host.ConfigPath(a.home)
+	return answer(path, map[string]string{"path": path})
+}
+
+func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+	shown, err := host.EffectiveConfig(a.home, builtins())
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	return plugin.Result{Text: string(shown), Data: shown}, nil
+}
+
+func (a *app) configValidate(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+	path := host.ConfigPath(a.home)
+	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+		return plugin.Result{}, err
+	}
+	return answer(path+" is valid", map[string]any{"path": path, "valid": true})
+}
+
+// help renders the help for what argv names; nothing is the whole program.
+func (a *app) help(ctx context.Context, argv []string) (string, error) {
+	if len(argv) > 0 && argv[0] == "help" {
+		argv = argv[1:]
+	}
+	if len(argv) > 0 {
+		if d := a.localFor(argv[0]); d != nil {
+			spec := d.Spec()
+			if spec.Command == argv[0] {
+				return surfaces.Help(&spec, prog+" "+argv[0], argv[1:])
+			}
+			return surfaces.Help(&spec, prog, argv[:1])
+		}
+	}
+	h, err := a.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	commands := a.commands(ctx)
+	spec, verb, rest := commands.Resolve(argv)
+	if spec == nil {
+		_, err := h.Spec(ctx, prog)
+		return "", err
+	}
+	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {
+		return surfaces.Help(spec, prog+" "+spec.Command, rest)
+	}
+	if len(argv) == 0 {
+		return a.overview(spec, commands), nil
+	}
+	if verb == nil {
+		if err := a.unknown(commands, argv[0]); err != nil {
+			return "", err
+		}
+	}
+	return surfaces.Help(spec, prog, rest)
+}
+
+// overview is the help of the whole program: the verbs of its own command, and
+// what else can stand first.
+func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
+	text := surfaces.HelpCommand(spec, prog) + "\n"
+	var names []string
+	for _, s := range commands.Specs {
+		if s.Command != prog {
+			names = append(names, s.Command)
+		}
+	}
+	for _, c := range commands.Host {
+		names = append(names, c.Value)
+	}
+	line := "commands:"
+	for _, n := range names {
+		line += " " + n
+	}
+	return text + line + "\nexit status: 0 done, 2 usage, 3 not found, 4 exists or conflict, 5 busy,\n" +
+		fmt.Sprintf("  6 denied, 7 damaged, 8 disk full, 9 unavailable, %d internal", plugin.Internal.Info().Exit)
+}

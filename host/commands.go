@@ -1,0 +1,294 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"sess/dispatch"
+	"sess/plugin"
+	"sess/store/session"
+)
+
+// commands declares the host's own commands in the same way as a plugin does.
+func (h *Host) commands() ([]*dispatch.Dispatcher, error) {
+	var all []*dispatch.Dispatcher
+	for _, c := range []dispatch.Command{h.sessionsCommand(), h.pluginsCommand()} {
+		c.Logger = h.log
+		d, err := dispatch.New(c)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func (h *Host) sessionsCommand() dispatch.Command {
+	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "session id", Complete: "session"}
+	required := id
+	required.Required = true
+	return dispatch.Command{
+		Name:    "sessions",
+		Summary: "the live conversations",
+		Verbs: []dispatch.Verb{{
+			Name: "list", Aliases: []string{"ls"}, Summary: "list the sessions of all projects, newest first",
+			Effect: plugin.EffectRead, Run: h.sessionsList,
+		}, {
+			Name: "show", Summary: "show one session, by default the active one",
+			Help:   "With --json the whole session is printed, with all its messages.",
+			Args:   []plugin.Arg{id},
+			Effect: plugin.EffectRead, Run: h.sessionsShow,
+		}, {
+			Name: "use", Summary: "make a session the active one",
+			Args:   []plugin.Arg{required},
+			Effect: plugin.EffectWrite, Run: h.sessionsUse,
+		}},
+	}
+}
+
+// sessionRow is a session as lists show it.
+type sessionRow struct {
+	ID        string `json:"id"`
+	ProjectID string `json:"projectId"`
+	Title     string `json:"title,omitempty"`
+	Status    string `json:"status,omitempty"`
+	Messages  int    `json:"messages"`
+	Bytes     int64  `json:"bytes"`
+	Revision  int64  `json:"revision"`
+	Active    bool   `json:"active,omitempty"`
+	Selected  string `json:"selected,omitempty"`
+	CreatedAt int64  `json:"createdAt"` // epoch milliseconds
+	UpdatedAt int64  `json:"updatedAt"` // epoch milliseconds
+	Problem   string `json:"problem,omitempty"`
+}
+
+func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
+	infos, err := h.sessions.List(ctx)
+	if err != nil {
+		return plugin.Result{}, h.sessionError(err)
+	}
+	manifest, err := h.sessions.Manifest(ctx)
+	if err != nil {
+		return plugin.Result{}, h.sessionError(err)
+	}
+	rows := make([]sessionRow, 0, len(infos))
+	t := newTable("SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE")
+	for _, i := range infos {
+		row := sessionRow{
+			ID: i.Ref.ID, ProjectID: i.Ref.Project, Title: i.Title, Status: i.Status, Messages: i.Messages, Bytes: i.Bytes,
+			Revision: i.Revision, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt, Problem: i.Problem,
+			Active: i.Ref == (session.Ref{Project: manifest.LastProjectID, ID: manifest.LastSessionID}),
+		}
+		if i.Problem == "" {
+			if row.Selected, err = h.sessions.Selected(i.Ref); err != nil {
+				return plugin.Result{}, h.sessionError(err)
+			}
+		}
+		rows = append(rows, row)
+		name := row.ID
+		if row.Active {
+			name += " *"
+		}
+		if row.Problem != "" {
+			t.row(name, row.ProjectID, "-", "-", "-", "damaged: "+row.Problem)
+			continue
+		}
+		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), h.ago(row.UpdatedAt), row.Title)
+	}
+	if len(rows) == 0 {
+		return answer("no sessions yet; sess chat begins one", rows)
+	}
+	return answer(t.String()+"\n* the active session", rows)
+}
+
+func (h *Host) ago(ms int64) string {
+	at, now := time.UnixMilli(ms), h.now()
+	if at.After(now.Add(time.Minute)) {
+		return "in the future (" + at.UTC().Format(time.DateOnly) + ")"
+	}
+	return humanize.RelTime(at, now, "ago", "from now")
+}
+
+// size is a number of bytes as the columns of lists show it: 653, 4.7K, 12M.
+func size(n int64) string {
+	if n < 1024 {
+		return strconv.FormatInt(max(n, 0), 10)
+	}
+	return strings.TrimSuffix(strings.ReplaceAll(humanize.IBytes(uint64(n)), " ", ""), "iB")
+}
+
+// existing resolves the session named by the argument, else by the call.
+func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
+	ref := session.Ref{Project: in.Call.Project, ID: in.Call.Session}
+	if id := in.Arg("id"); id != "" {
+		project := ""
+		if in.Call.Project != DefaultProject {
+			project = in.Call.Project
+		}
+		var err error
+		if ref, err = h.Resolve(ctx, project, id); err != nil {
+			return ref, err
+		}
+		if ok, err := h.sessions.Exists(ref); err != nil || ok {
+			return ref, h.sessionError(err)
+		}
+		if ref, err = h.Resolve(ctx, "", id); err != nil {
+			return ref, err
+		}
+	}
+	if ref.ID == "" {
+		return ref, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess chat begins one")
+	}
+	ok, err := h.sessions.Exists(ref)
+	if err != nil || ok {
+		return ref, h.sessionError(err)
+	}
+	return ref, h.noSession(ctx, ref)
+}
+
+// noSession is the error for a session that does not exist, with the near ones.
+func (h *Host) noSession(ctx context.Context, ref session.Ref) error {
+	e := plugin.Errorf(plugin.NotFound, "no session %q in project %s", ref.ID, ref.Project).
+		WithHint("sess sessions list shows all sessions")
+	infos, err := h.sessions.List(ctx)
+	if err != nil {
+		return e
+	}
+	var ids []string
+	for _, i := range infos {
+		ids = append(ids, i.Ref.ID)
+	}
+	if near := plugin.Nearest(ref.ID, ids); len(near) > 0 {
+		return e.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, " "))
+	}
+	return e
+}
+
+func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	ref, err := h.existing(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	view, err := h.sessions.View(ctx, ref)
+	if err != nil {
+		return plugin.Result{}, h.sessionError(err)
+	}
+	var s struct {
+		ID        string `json:"id"`
+		ProjectID string `json:"projectId"`
+		Title     string `json:"title"`
+		Status    string `json:"status"`
+		Error     string `json:"error"`
+		UpdatedAt int64  `json:"updatedAt"`
+		Messages  []struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+			Status  string `json:"status"`
+		} `json:"messages"`
+	}
+	if err := json.Unmarshal(view, &s); err != nil {
+		return plugin.Result{}, err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, h.ago(s.UpdatedAt))
+	if s.Error != "" {
+		fmt.Fprintf(&b, "error: %s\n", s.Error)
+	}
+	const most = 20
+	if hidden := len(s.Messages) - most; hidden > 0 {
+		fmt.Fprintf(&b, "\n(%d earlier messages: sess sessions show --json)\n", hidden)
+		s.Messages = s.Messages[hidden:]
+	}
+	for _, m := range s.Messages {
+		fmt.Fprintf(&b, "\n%s: %s", m.Role, m.Content)
+		if m.Status != "complete" {
+			fmt.Fprintf(&b, " [%s]", m.Status)
+		}
+	}
+	return plugin.Result{Text: strings.TrimRight(b.String(), "\n"), Data: view}, nil
+}
+
+func (h *Host) sessionsUse(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	ref, err := h.existing(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := h.sessions.Activate(ctx, ref); err != nil {
+		return plugin.Result{}, h.sessionError(err)
+	}
+	h.moved(ctx, ref)
+	return answer(fmt.Sprintf("session %s of project %s is the active one", ref.ID, ref.Project),
+		sessionRow{ID: ref.ID, ProjectID: ref.Project, Active: true})
+}
+
+func (h *Host) pluginsCommand() dispatch.Command {
+	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "plugin id", Required: true, Complete: "plugin"}
+	return dispatch.Command{
+		Name:    "plugins",
+		Summary: "the plugins and their processes",
+		Verbs: []dispatch.Verb{{
+			Name: "list", Aliases: []string{"ls"}, Summary: "list the plugins and their state",
+			Effect: plugin.EffectRead, Run: h.pluginsList,
+		}, {
+			Name: "inspect", Aliases: []string{"info"}, Summary: "show what a plugin brings and how it fares",
+			Help:   "The plugin is started if it does not run, so that what is shown is true.",
+			Args:   []plugin.Arg{id},
+			Effect: plugin.EffectRead, Run: h.pluginsInspect,
+		}},
+	}
+}
+
+// answer makes a result of a text and the same for programs.
+func answer(text string, data any) (plugin.Result, error) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	return plugin.Result{Text: text, Data: b}, nil
+}
+
+// table lays out rows in columns under a header and a rule.
+type table struct {
+	rows   [][]string
+	widths []int
+}
+
+func newTable(header ...string) *table {
+	t := &table{widths: make([]int, len(header))}
+	t.row(header...)
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = strings.Join(strings.Fields(c), " ")
+		t.widths[i] = max(t.widths[i], len([]rune(cells[i])))
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) String() string {
+	var b strings.Builder
+	for i, cells := range t.rows {
+		var line strings.Builder
+		for j, c := range cells {
+			line.WriteString(c + strings.Repeat(" ", t.widths[j]-len([]rune(c))+2))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		if i == 0 {
+			total := -2
+			for _, w := range t.widths {
+				total += w + 2
+			}
+			b.WriteString(strings.Repeat("-", total) + "\n")
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

@@ -1,0 +1,149 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sess/host/chat"
+	"sess/host/models"
+	"sess/plugin"
+	"sess/store/session"
+)
+
+// ChatOptions say which conversation to open, and where it is shown.
+type ChatOptions struct {
+	Agent, Project, Session string
+	Cwd                     string
+	Model                   string // provider/model; "" is the configured one
+	Out                     chat.Sink
+	// Paced lets the offline model write at a speed that a person can follow.
+	Paced bool
+}
+
+// pace is the offline model's pause between two words for people.
+const pace = 12 * time.Millisecond
+
+// OpenChat opens a chat on a session; where none is named and none is active,
+// one is made. A session that is named must exist.
+func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
+	model, err := models.Open(o.Model, h.models(o.Paced))
+	if err != nil {
+		return nil, err
+	}
+	ref, err := h.ensure(ctx, plugin.SessionRef{Project: o.Project, ID: o.Session})
+	if err != nil {
+		return nil, err
+	}
+	switch ok, err := h.sessions.Exists(ref); {
+	case err != nil:
+		return nil, h.sessionError(err)
+	case !ok:
+		return nil, h.noSession(ctx, ref)
+	}
+	if err := h.sessions.Activate(ctx, ref); err != nil {
+		return nil, h.sessionError(err)
+	}
+	var c *chat.Chat
+	c, err = chat.Open(ctx, h.sessions, ref, model, o.Out, chat.Options{
+		Commands: func() []chat.Command {
+			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
+		},
+		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
+		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
+	})
+	return c, err
+}
+
+func (h *Host) models(paced bool) models.Config {
+	c := models.Config{Default: h.config.Models.Default, Providers: map[string]models.Provider{}}
+	for id, p := range h.config.Models.Providers {
+		c.Providers[id] = models.Provider{Kind: p.Kind, Model: p.Model}
+	}
+	if paced {
+		c.Pace = pace
+	}
+	return c
+}
+
+// chatCommands lists what a chat offers: the plugins' commands, which the model
+// may call too, and the host's own.
+func (h *Host) chatCommands(ctx context.Context, moved func(session.Ref)) []chat.Command {
+	follow := func(command string) plugin.Dispatcher {
+		return plugin.DispatcherFunc(func(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
+			call.Argv = append([]string{command}, call.Argv...)
+			res, ref, err := h.Follow(ctx, call, progress)
+			if ref != nil {
+				moved(*ref)
+			}
+			return res, err
+		})
+	}
+	var all []chat.Command
+	for _, p := range h.plugins {
+		if p.sup == nil {
+			continue
+		}
+		spec, err := h.spec(ctx, p)
+		if err != nil {
+			h.log.Warn("plugin left out of a chat", "plugin", p.Manifest.ID, "err", err)
+			continue
+		}
+		all = append(all, chat.Command{Spec: *spec, Dispatcher: follow(spec.Command), Plugin: p.Manifest.ID, Tool: p.exposes("exposeTool")})
+	}
+	for _, d := range h.own {
+		spec := d.Spec()
+		all = append(all, chat.Command{Spec: spec, Dispatcher: follow(spec.Command)})
+	}
+	return all
+}
+
+// Complete asks for the values of an argument: the host's own kinds are
+// answered here, the rest by the command's plugin.
+func (h *Host) Complete(ctx context.Context, command string, req plugin.CompleteRequest) ([]plugin.Candidate, error) {
+	switch req.Kind {
+	case "session":
+		infos, err := h.sessions.List(ctx)
+		if err != nil {
+			return nil, h.sessionError(err)
+		}
+		var out []plugin.Candidate
+		for _, i := range infos {
+			out = append(out, plugin.Candidate{Value: i.Ref.ID, Help: i.Title})
+		}
+		return out, nil
+	case "project":
+		infos, err := h.sessions.List(ctx)
+		if err != nil {
+			return nil, h.sessionError(err)
+		}
+		var out []plugin.Candidate
+		for _, i := range infos {
+			if !slices.ContainsFunc(out, func(c plugin.Candidate) bool { return c.Value == i.Ref.Project }) {
+				out = append(out, plugin.Candidate{Value: i.Ref.Project})
+			}
+		}
+		return out, nil
+	case "plugin":
+		var out []plugin.Candidate
+		for _, p := range h.plugins {
+			out = append(out, plugin.Candidate{Value: p.Manifest.ID, Help: p.Manifest.Description})
+		}
+		return out, nil
+	}
+	for _, p := range h.plugins {
+		if p.sup != nil && slices.Contains(p.Manifest.Commands, command) {
+			ref, err := h.Resolve(ctx, req.Call.Project, req.Call.Session)
+			if err != nil {
+				return nil, err
+			}
+			req.Call.Project, req.Call.Session = ref.Project, ref.ID
+			if req.Call.Agent == "" {
+				req.Call.Agent = DefaultAgent
+			}
+			return p.sup.Complete(ctx, req)
+		}
+	}
+	return nil, fmt.Errorf("nobody completes %q", req.Kind)
+}

@@ -1,0 +1,13 @@
+// Package host is the program around the plugins: it owns the home folder, the
+// configuration, the live sessions and the plugin processes, and offers them
+// to one another.
+//
+// [Open] gives a host that lives in this process: the command line opens one
+// for a single call, the gateway one that stays. Both are the same host, so an
+// answer does not depend on which of them gave it. A [Host] is itself a
+// dispatcher: the first word of a call's argv names a command, which is a
+// plugin's or one of the host's own (sessions, plugins), declared in the same
+// way.
+//
+// The host never knows a plugin's verb by name. No plugin process outlives it.
+package host

@@ -1,0 +1,284 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"sess/dispatch"
+	"sess/plugin"
+	"sess/store/durable"
+	"sess/store/session"
+	"sess/surfaces"
+)
+
+// Options configures a host. Home and Exe are required.
+type Options struct {
+	// Home is the folder where everything is kept; it is made if absent.
+	Home string
+	// Exe is the program's own executable, from which bundled plugins run.
+	Exe string
+	// Builtins are the manifests of the bundled plugins.
+	Builtins [][]byte
+	// Background is true for a host that stays: plugins then run their schedules.
+	Background bool
+	// Cwd is noted as the working directory of sessions made here.
+	Cwd string
+	// UserHome is what a leading ~ in the configuration means.
+	UserHome string
+	// RuntimeDir is where sockets lie; "" lets the supervisor choose.
+	RuntimeDir string
+	// Environ is the environment that plugins may be given parts of.
+	Environ []string
+	// FS opens folders; nil means the real disk.
+	FS durable.OpenFunc
+	// Now is the clock; nil means the real one.
+	Now func() time.Time
+	// Logger receives the host's and the plugins' logs; nil drops them. Warnings
+	// and errors also go to logs/sess.log in the home.
+	Logger *slog.Logger
+}
+
+// Host is an open host. Safe for concurrent use. Close it.
+type Host struct {
+	opts     Options
+	log      *slog.Logger
+	logFile  *logFile
+	now      func() time.Time
+	config   *Config
+	build    string
+	home     durable.FS
+	sessions *session.Store
+	plugins  []*Plugin
+	own      []*dispatch.Dispatcher
+
+	mu    sync.Mutex              // guards moves
+	moves map[string]*session.Ref // by request id
+}
+
+var _ plugin.Dispatcher = (*Host)(nil)
+
+// Open opens the home, reads the configuration and prepares the plugins; no
+// process is started before it is needed. A wrong configuration is refused.
+func Open(ctx context.Context, opts Options) (*Host, error) {
+	h := &Host{opts: opts, now: opts.Now, moves: map[string]*session.Ref{}}
+	if h.now == nil {
+		h.now = time.Now
+	}
+	if opts.FS == nil {
+		h.opts.FS = durable.OpenDir
+	}
+	h.logFile = &logFile{open: h.opts.FS, home: opts.Home}
+	handler := slog.Handler(slog.DiscardHandler)
+	if opts.Logger != nil {
+		handler = opts.Logger.Handler()
+	}
+	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	var err error
+	if h.config, err = LoadConfig(opts.Home); err != nil {
+		return nil, err
+	}
+	if h.build, err = BuildID(opts.Exe); err != nil {
+		return nil, fmt.Errorf("own executable: %w", err)
+	}
+	if h.home, err = h.opts.FS(opts.Home); err != nil {
+		return nil, h.homeError(err)
+	}
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log})
+	if err != nil {
+		return nil, errors.Join(h.homeError(err), h.home.Close())
+	}
+	if err := h.register(); err != nil {
+		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
+	}
+	return h, nil
+}
+
+func (h *Host) homeError(err error) error {
+	e := plugin.AsError(fmt.Errorf("cannot use %s as the home folder: %w", h.opts.Home, err))
+	if e.Code == plugin.Internal {
+		e.Code = plugin.Denied
+	}
+	return e.WithHint("name another folder with --home or SESS_HOME")
+}
+
+// Close ends the plugins, each drained, and closes the stores.
+func (h *Host) Close(ctx context.Context) error {
+	var errs []error
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range slices.Backward(h.plugins) {
+		if p.sup == nil {
+			continue
+		}
+		wg.Go(func() {
+			if err := p.sup.Close(ctx); err != nil {
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("plugin %s: %w", p.Manifest.ID, err))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
+}
+
+// Sessions is the host's session store.
+func (h *Host) Sessions() *session.Store { return h.sessions }
+
+// Config is the validated configuration.
+func (h *Host) Config() *Config { return h.config }
+
+// Dispatch answers a call whose first word is a command. It fills in what the
+// call leaves open: agent, project, session, request id.
+func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
+	if len(call.Argv) == 0 {
+		return plugin.Result{}, plugin.Errorf(plugin.Usage, "no command given").WithHint("sess help lists them")
+	}
+	name := call.Argv[0]
+	call.Argv = call.Argv[1:]
+	to, err := h.dispatcher(name)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	call.Agent = cmp.Or(call.Agent, DefaultAgent)
+	if call.RequestID == "" {
+		call.RequestID = cmp.Or(plugin.RequestID(ctx), uuid.NewString())
+	}
+	ref, err := h.Resolve(ctx, call.Project, call.Session)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	call.Project, call.Session = ref.Project, ref.ID
+	ctx = plugin.WithRequestID(ctx, call.RequestID)
+	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
+	return to.Dispatch(ctx, call, progress)
+}
+
+// dispatcher finds who answers a command.
+func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
+	for _, d := range h.own {
+		if d.Spec().Command == command {
+			return d, nil
+		}
+	}
+	for _, p := range h.plugins {
+		if !slices.Contains(p.Manifest.Commands, command) {
+			continue
+		}
+		if p.sup == nil {
+			return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
+				WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+		}
+		return p.sup, nil
+	}
+	e := plugin.Errorf(plugin.Usage, "unknown command %q", command)
+	if near := plugin.Nearest(command, h.commandNames()); len(near) > 0 {
+		return nil, e.WithHint("did you mean %s?", near[0])
+	}
+	return nil, e.WithHint("sess help lists the commands")
+}
+
+func (h *Host) commandNames() []string {
+	var names []string
+	for _, d := range h.own {
+		names = append(names, d.Spec().Command)
+	}
+	for _, p := range h.plugins {
+		names = append(names, p.Manifest.Commands...)
+	}
+	return names
+}
+
+// Call answers a gateway method: "<command>.invoke" of a plugin with the action
+// among the params, or "<command>.<verb>" of a command of the host's own.
+func (h *Host) Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage) (json.RawMessage, error) {
+	command, verb, err := h.method(ctx, method)
+	if err != nil {
+		return nil, err
+	}
+	if len(params) == 0 {
+		params = json.RawMessage("{}")
+	}
+	fields, err := surfaces.ParseObject(params)
+	if err != nil {
+		return nil, err
+	}
+	lowered, err := surfaces.Lower(command, verb, fields)
+	if err != nil {
+		return nil, err
+	}
+	res, err := h.Dispatch(ctx, plugin.Call{
+		Argv:    append([]string{command.Command}, lowered.Argv...),
+		Agent:   lowered.Agent,
+		Project: lowered.Project,
+		Session: lowered.Session,
+		Caller:  caller,
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if lowered.Verb.Effect == plugin.EffectRead {
+		return res.Data, nil
+	}
+	return json.Marshal(struct {
+		Text string          `json:"text"`
+		Data json.RawMessage `json:"data"`
+	}{res.Text, res.Data})
+}
+
+// method finds the Spec and, of the host's own commands, the verb of a method.
+func (h *Host) method(ctx context.Context, method string) (*plugin.Spec, string, error) {
+	for _, d := range h.own {
+		spec := d.Spec()
+		for _, v := range spec.Verbs {
+			if method == spec.Command+"."+v.Name {
+				return &spec, v.Name, nil
+			}
+		}
+	}
+	for _, p := range h.plugins {
+		for _, c := range p.Manifest.Commands {
+			if method == c+".invoke" {
+				spec, err := h.spec(ctx, p)
+				return spec, "", err
+			}
+		}
+	}
+	return nil, "", plugin.Errorf(plugin.Usage, "unknown method %q", method)
+}
+
+// Follow is Dispatch for a chat: it also tells which session the call made the
+// active one; nil means that the chat stays where it is.
+func (h *Host) Follow(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, *session.Ref, error) {
+	call.RequestID = cmp.Or(call.RequestID, uuid.NewString())
+	h.mu.Lock()
+	h.moves[call.RequestID] = nil
+	h.mu.Unlock()
+	res, err := h.Dispatch(ctx, call, progress)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ref := h.moves[call.RequestID]
+	delete(h.moves, call.RequestID)
+	return res, ref, err
+}
+
+// moved notes that the request of ctx made another session the active one, if
+// a chat waits to hear of it.
+func (h *Host) moved(ctx context.Context, ref session.Ref) {
+	id := plugin.RequestID(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, waiting := h.moves[id]; waiting {
+		h.moves[id] = &ref
+	}
+}

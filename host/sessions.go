@@ -1,0 +1,110 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"sess/plugin"
+	"sess/store/session"
+)
+
+// DefaultProject and DefaultAgent are used where a call names none.
+const (
+	DefaultProject = "default"
+	DefaultAgent   = "main"
+)
+
+func projectOr(project string) string { return cmp.Or(project, DefaultProject) }
+
+// Resolve finds the session that a call is about, without making one: the named
+// one, else the one last active (in the named project, the one last worked on).
+// An id that is named without its project is looked for in all of them. The
+// returned ref has no ID when there is no session yet. A named session need not
+// exist: restoring one that was deleted makes it again.
+func (h *Host) Resolve(ctx context.Context, project, id string) (session.Ref, error) {
+	if id != "" {
+		if _, err := session.ParseRef(projectOr(project), id); err != nil {
+			return session.Ref{}, h.sessionError(err)
+		}
+	}
+	if project != "" {
+		if _, err := session.ParseRef(project, cmp.Or(id, "x")); err != nil {
+			return session.Ref{}, h.sessionError(err)
+		}
+		if id != "" {
+			return session.Ref{Project: project, ID: id}, nil
+		}
+	}
+	manifest, err := h.sessions.Manifest(ctx)
+	if err != nil {
+		return session.Ref{}, h.sessionError(err)
+	}
+	last := session.Ref{Project: manifest.LastProjectID, ID: manifest.LastSessionID}
+	switch {
+	case id != "":
+		return h.findSession(ctx, id, last)
+	case project == "" || project == last.Project:
+		if last.ID != "" && last.Project != "" {
+			if ok, err := h.sessions.Exists(last); err != nil || ok {
+				return last, h.sessionError(err)
+			}
+		}
+		if project == "" {
+			return session.Ref{Project: DefaultProject}, nil
+		}
+	}
+	infos, err := h.sessions.List(ctx)
+	if err != nil {
+		return session.Ref{}, h.sessionError(err)
+	}
+	for _, info := range infos {
+		if info.Ref.Project == project && info.Problem == "" {
+			return info.Ref, nil
+		}
+	}
+	return session.Ref{Project: project}, nil
+}
+
+// findSession looks for an id in all projects.
+func (h *Host) findSession(ctx context.Context, id string, last session.Ref) (session.Ref, error) {
+	if last.ID == id && last.Project != "" {
+		return last, nil
+	}
+	infos, err := h.sessions.List(ctx)
+	if err != nil {
+		return session.Ref{}, h.sessionError(err)
+	}
+	var projects []string
+	for _, i := range infos {
+		if i.Ref.ID == id {
+			projects = append(projects, i.Ref.Project)
+		}
+	}
+	switch len(projects) {
+	case 0:
+		return session.Ref{Project: DefaultProject, ID: id}, nil
+	case 1:
+		return session.Ref{Project: projects[0], ID: id}, nil
+	}
+	slices.Sort(projects)
+	e := plugin.Errorf(plugin.Usage, "session %s exists in %d projects: %v", id, len(projects), projects).
+		WithHint("name one with --project=%s", projects[0])
+	return session.Ref{}, e
+}
+
+// ensure resolves a session and makes it, active, where there is none yet and
+// none was named.
+func (h *Host) ensure(ctx context.Context, ref plugin.SessionRef) (session.Ref, error) {
+	at, err := h.Resolve(ctx, ref.Project, ref.ID)
+	if err != nil || at.ID != "" {
+		return at, err
+	}
+	at.ID = session.NewID(h.now())
+	at, err = h.sessions.NewSession(ctx, at, "", h.opts.Cwd, "")
+	if err != nil {
+		return session.Ref{}, h.sessionError(err)
+	}
+	h.log.Info("session made", "session_id", at.ID, "project", at.Project)
+	return at, nil
+}

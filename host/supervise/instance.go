@@ -1,0 +1,193 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+
+	"sess/plugin"
+	"sess/plugin/wire"
+)
+
+// killGrace is what a drained process gets for ending by itself.
+const killGrace = 2500 * time.Millisecond
+
+// instance is one life of a plugin: a process that is connected and configured.
+type instance interface {
+	plugin.Plugin
+	// pid is the process number.
+	pid() int
+	// description is what Describe answered.
+	description() plugin.Description
+	// gone is closed when the process is.
+	gone() <-chan struct{}
+	// ended says how it ended and why, in one line, and last what it wrote last.
+	ended() string
+	last() []string
+	// end makes the process end, by force once ctx is done, and returns when it
+	// is gone.
+	end(ctx context.Context)
+	// release waits for the calls into the host that still run, and gives up
+	// what the host keeps for the process, which must be gone.
+	release()
+}
+
+// running is the real instance.
+type running struct {
+	*wire.Client
+	process *process
+	client  *goplugin.Client
+	desc    plugin.Description
+	close   func() // of the runtime
+}
+
+var _ instance = (*running)(nil)
+
+func (r *running) pid() int                        { return r.process.cmd.Process.Pid }
+func (r *running) description() plugin.Description { return r.desc }
+func (r *running) gone() <-chan struct{}           { return r.process.done }
+func (r *running) ended() string                   { return r.process.ended() }
+func (r *running) last() []string                  { return r.process.out.last() }
+
+func (r *running) end(ctx context.Context) {
+	// Nothing in go-plugin's own end has a deadline: a plugin that is stopped
+	// by a signal would keep it for ever.
+	stop := context.AfterFunc(ctx, r.process.kill)
+	defer stop()
+	r.client.Kill()
+	<-r.process.done
+}
+
+func (r *running) release() {
+	if r.Client != nil {
+		r.Client.Close()
+	}
+	if r.close != nil {
+		r.close()
+	}
+}
+
+// launchProcess starts the plugin's process, checks what it says of itself, and
+// configures it, all before ctx ends. n numbers the instance.
+func (s *Supervisor) launchProcess(ctx context.Context, n int) (instance, error) {
+	m := s.cfg.Manifest
+	if m.Protocol != plugin.ProtocolVersion {
+		return nil, permanent{plugin.Errorf(plugin.Unavailable,
+			"plugin %s %s: its plugin.json says protocol %d, this host speaks %d", m.ID, m.Version, m.Protocol, plugin.ProtocolVersion).
+			WithHint("install a version of the plugin made for protocol %d", plugin.ProtocolVersion)}
+	}
+	if err := checkExecutable(m.ID, s.cfg.Exe, s.cfg.SHA256); err != nil {
+		return nil, permanent{err}
+	}
+	sockets, err := s.socketDir(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	argv := append(append(append([]string(nil), s.cfg.Guard...), s.cfg.Exe), s.cfg.Args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = s.cfg.Dir
+	if cmd.Dir == "" {
+		cmd.Dir = filepath.Dir(s.cfg.Exe)
+	}
+	cmd.Env = environment(s.cfg.Env)
+	expect := expectation{id: m.ID, version: m.Version, path: s.cfg.Exe, mux: m.UsesMux(), mtls: s.cfg.MTLS}
+	r := &running{process: newProcess(cmd, expect, &output{log: s.log})}
+
+	config := wire.ClientConfig(m.ID, s.log)
+	config.AutoMTLS = s.cfg.MTLS
+	config.GRPCBrokerMultiplex = m.UsesMux()
+	config.StartTimeout = 2 * s.cfg.StartTimeout // ctx ends first, and explains better
+	config.UnixSocketConfig = &goplugin.UnixSocketConfig{TempDir: sockets}
+	r.process.attach(config)
+	r.client = goplugin.NewClient(config)
+
+	// The end of ctx ends the process, and with it whatever waits for it.
+	stop := context.AfterFunc(ctx, r.process.kill)
+	defer stop()
+	if err := r.connect(ctx, s.cfg, n); err != nil {
+		return nil, r.giveUp(ctx, s.cfg, err)
+	}
+	return r, nil
+}
+
+// connect brings a process from its start to its readiness.
+func (r *running) connect(ctx context.Context, cfg Config, n int) error {
+	var err error
+	if r.Client, err = wire.Dispense(r.client); err != nil {
+		return err
+	}
+	if r.desc, err = r.Client.Describe(ctx); err != nil {
+		return err
+	}
+	if cfg.Build != "" && r.desc.Build != cfg.Build {
+		return permanent{plugin.Errorf(plugin.Unavailable, "plugin %s: %s is build %s, and this host is build %s",
+			cfg.Manifest.ID, cfg.Exe, r.desc.Build, cfg.Build).
+			WithHint("the program was replaced while the host ran: restart the host")}
+	}
+	runtime, closeRuntime := cfg.NewRuntime(n)
+	r.close = closeRuntime
+	err = r.Client.Configure(ctx, cfg.Configuration, runtime)
+	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) { // it will not like it better next time
+		return permanent{err}
+	}
+	return err
+}
+
+// giveUp ends a process that did not become ready, and says why it did not:
+// what was seen of the process explains more than err, which only noticed.
+func (r *running) giveUp(ctx context.Context, cfg Config, err error) error {
+	id := cfg.Manifest.ID
+	started := r.process.ID() != ""
+	byItself := false
+	if started {
+		// Its end may be what err noticed, a little behind it.
+		if errors.Is(err, wire.ErrStopped) || r.Client == nil {
+			select {
+			case <-r.process.done:
+			case <-time.After(lingering):
+			}
+		}
+		select {
+		case <-r.process.done:
+			byItself = ctx.Err() == nil
+		default:
+		}
+		r.process.kill()
+	}
+	r.client.Kill()
+	if started {
+		<-r.process.done
+	}
+	r.release()
+	if fault := r.process.failure(); fault != nil {
+		return fault
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, context.DeadlineExceeded):
+		text := fmt.Sprintf("plugin %s: %s was not ready after %s", id, cfg.Exe, cfg.StartTimeout)
+		if last := r.process.out.cause(); last != "" {
+			text += ": it last wrote: " + last
+		}
+		return (&plugin.Error{Code: plugin.Unavailable, Message: text, Err: cause}).
+			WithHint("see what it waits for, or whether this machine is overloaded")
+	case cause != nil:
+		return &plugin.Error{Code: plugin.Unavailable, Message: fmt.Sprintf("plugin %s: the start was given up", id), Err: cause}
+	case byItself:
+		return plugin.Errorf(plugin.Unavailable, "plugin %s: %s ended at its start (%s)", id, cfg.Exe, r.process.ended()).
+			WithHint("sess plugins inspect %s shows what it wrote", id)
+	}
+	if p, ok := errors.AsType[permanent](err); ok {
+		return p
+	}
+	if _, ok := errors.AsType[*plugin.Error](err); ok {
+		return err
+	}
+	return &plugin.Error{Code: plugin.Unavailable, Message: fmt.Sprintf("plugin %s: start %s: %v", id, cfg.Exe, err), Err: err}
+}

@@ -1,0 +1,26 @@
+// Package wire carries a [plugin.Plugin] and the [plugin.Runtime] that the host
+// gives it between two processes: over gRPC, started and connected by
+// hashicorp/go-plugin.
+//
+// A plugin's main calls [Serve]. A host takes its go-plugin configuration from
+// [ClientConfig] and the connected plugin from [Dispense]; package
+// host/supervise does both. Neither side sees protobuf: the types of package
+// plugin go in and come out.
+//
+// What it promises:
+//   - An [*plugin.Error] arrives with its code, message, hint and details. A
+//     failure of the connection is unavailable and wraps [ErrStopped]; the
+//     caller's own cancellation stays recognisable with [errors.Is].
+//   - Deadlines, cancellation and the request id cross in both directions,
+//     also into the calls that a plugin makes back while it serves one.
+//   - No message exceeds 4 MB; documents, inputs and results cross in pieces.
+//   - A panic in a handler becomes an internal error; its stack goes to the log.
+//
+// Every call but Dispatch and Call, which take as long as they take, has a
+// deadline of its own when its context brings none.
+//
+// The contract is proto/plugin/v1/plugin.proto; pluginv1 is generated from it.
+package wire
+
+//go:generate npx --yes @bufbuild/buf@1.75.0 lint
+//go:generate npx --yes @bufbuild/buf@1.75.0 generate

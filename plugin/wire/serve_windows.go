@@ -1,0 +1,6 @@
+package wire
+
+import "os"
+
+// endGroup ends this process; there are no process groups to end here.
+func endGroup() { os.Exit(1) }

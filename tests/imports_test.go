@@ -1,0 +1,275 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// An arrow row says what a package may import from this module, and why it is
+// so. Paths are below the module's; "*" stands for everything.
+type arrowRow struct {
+	pkg string
+	may []string
+	why string
+}
+
+// arrows has one row for every package with code that is not a test.
+var arrows = []arrowRow{
+	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
+	{"host", []string{"plugin"}, "puts its parts together; snapshots are the plugin's business"},
+	{"plugin", []string{"store/transcript"}, "the contract shares the record types and nothing else"},
+	{"store/durable", nil, "the lowest layer: the disk and nothing else"},
+	{"store/durable/durabletest", []string{"store/durable"}, "injects faults below every store's tests"},
+	{"store/transcript", nil, "pure functions over bytes"},
+	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
+}
+
+// A reach row says that no chain of imports leads from one package to another,
+// whatever the rows of arrows allow step by step.
+type reachRow struct{ from, to, why string }
+
+var unreachable = []reachRow{
+	{"surfaces", "dispatch", "a surface works over any Dispatcher, also a remote one"},
+	{"surfaces", "host", "a surface has no idea what answers it"},
+}
+
+// A module row names the packages that may import a module of others, and why
+// only they. "*" stands for all. A module without a row is refused.
+type moduleRow struct {
+	module string
+	only   []string
+	why    string
+}
+
+var modules = []moduleRow{
+	{"github.com/gofrs/flock", []string{"store/durable"}, "locks are taken through store/durable's FS, so that tests can inject faults"},
+	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"host"}, "configuration is validated in one place"},
+	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
+	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},
+	{"golang.org/x/text", []string{"host"}, "messages of the validator; names as people type them"},
+}
+
+// TestImports holds the tables over the packages as they are on each system.
+// Only code that is not a test is bound by them.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	if err := walkSource(func(string) error { return nil }); err != nil { // see buildBinary
+		t.Fatal(err)
+	}
+	graph := imports{}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		if err := graph.add(goos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, problem := range graph.check(arrows, unreachable, modules) {
+		t.Error(problem)
+	}
+}
+
+// imports maps each package with code to what it imports. Packages of this
+// module are known by their path below it, others by their full path.
+type imports map[string]map[string]bool
+
+const module = "sess/"
+
+// add asks the go command for the packages as goos sees them.
+func (g imports) add(goos string) error {
+	list := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "./...")
+	list.Dir = root
+	list.Env = append(os.Environ(), "GOOS="+goos)
+	out, err := list.Output()
+	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = errors.Join(err, errors.New(string(exit.Stderr)))
+		}
+		return fmt.Errorf("go list for %s: %w", goos, err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p struct {
+			ImportPath       string
+			Imports, GoFiles []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(p.GoFiles) == 0 {
+			continue // tests alone
+		}
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if g[name] == nil {
+			g[name] = map[string]bool{}
+		}
+		for _, path := range p.Imports {
+			first, _, _ := strings.Cut(path, "/")
+			if rest, ours := strings.CutPrefix(path, module); ours {
+				g[name][rest] = true
+			} else if strings.Contains(first, ".") {
+				g[name][path] = true
+			}
+		}
+	}
+}
+
+// check lists everything that the tables do not allow, and every row of theirs
+// that has become idle.
+func (g imports) check(arrows []arrowRow, unreachable []reachRow, modules []moduleRow) []string {
+	var problems []string
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+
+	rows := map[string]arrowRow{}
+	for _, row := range arrows {
+		rows[row.pkg] = row
+		if g[row.pkg] == nil {
+			problem("arrows has a row for %s, which is no package any more: remove it", row.pkg)
+		}
+	}
+	used := map[string]bool{} // modules
+	for _, pkg := range slices.Sorted(maps.Keys(g)) {
+		row, ok := rows[pkg]
+		if !ok {
+			problem("package %s has no row in arrows: add what it may import and why", pkg)
+			continue
+		}
+		for _, path := range slices.Sorted(maps.Keys(g[pkg])) {
+			if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") {
+				if !allows(row.may, path) {
+					problem("%s imports %s: it may import only %q (%s)", pkg, path, row.may, row.why)
+				}
+				continue
+			}
+			i := slices.IndexFunc(modules, func(m moduleRow) bool {
+				return path == m.module || strings.HasPrefix(path, m.module+"/")
+			})
+			if i < 0 {
+				problem("%s imports %s, which has no row in modules: add who may import it and why", pkg, path)
+				continue
+			}
+			used[modules[i].module] = true
+			if !allows(modules[i].only, pkg) {
+				problem("%s imports %s: only %q may (%s)", pkg, path, modules[i].only, modules[i].why)
+			}
+		}
+		for _, may := range row.may {
+			if may != "*" && g[may] == nil {
+				problem("arrows lets %s import %s, which is no package: remove it", pkg, may)
+			}
+		}
+	}
+	for _, row := range modules {
+		if !used[row.module] {
+			problem("modules has a row for %s, which nothing imports any more: remove it", row.module)
+		}
+	}
+	for _, row := range unreachable {
+		if g[row.from] == nil || g[row.to] == nil {
+			problem("unreachable has a row from %s to %s, and one of them is no package any more: remove it", row.from, row.to)
+		} else if chain := g.chain(row.from, row.to); chain != nil {
+			problem("%s must not reach %s (%s): %s", row.from, row.to, row.why, strings.Join(chain, " → "))
+		}
+	}
+	return problems
+}
+
+func allows(list []string, path string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, path)
+}
+
+// chain is a shortest chain of imports between two packages, nil if none.
+func (g imports) chain(from, to string) []string {
+	before := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range slices.Sorted(maps.Keys(g[queue[0]])) {
+			if _, seen := before[next]; seen {
+				continue
+			}
+			before[next] = queue[0]
+			if next == to {
+				var chain []string
+				for p := to; p != ""; p = before[p] {
+					chain = append(chain, p)
+				}
+				slices.Reverse(chain)
+				return chain
+			}
+			queue = append(queue, next)
+		}
+	}
+	return nil
+}
+
+func TestImportCheck(t *testing.T) {
+	t.Parallel()
+	set := func(paths ...string) map[string]bool {
+		m := map[string]bool{}
+		for _, p := range paths {
+			m[p] = true
+		}
+		return m
+	}
+	rows := []arrowRow{{"top", []string{"*"}, "wiring"}, {"mid", []string{"low"}, "middle"}, {"low", nil, "lowest"}}
+	mods := []moduleRow{{"example.org/m", []string{"low"}, "secret"}}
+	reach := []reachRow{{"mid", "top", "upside down"}}
+	good := func() imports {
+		return imports{"top": set("mid", "low"), "mid": set("low"), "low": set("example.org/m/v2")}
+	}
+	tests := []struct {
+		name   string
+		change func(g imports)
+		want   []string
+	}{
+		{"all as it should be", func(imports) {}, nil},
+		{"a package without a row", func(g imports) { g["new"] = set("low") }, []string{
+			"package new has no row in arrows: add what it may import and why",
+		}},
+		{"a row without a package", func(g imports) { delete(g, "top") }, []string{
+			"arrows has a row for top, which is no package any more: remove it",
+			"unreachable has a row from mid to top, and one of them is no package any more: remove it",
+		}},
+		{"an arrow upwards", func(g imports) { g["low"]["mid"] = true }, []string{
+			`low imports mid: it may import only [] (lowest)`,
+		}},
+		{"a chain", func(g imports) { g["low"]["top"] = true }, []string{
+			`low imports top: it may import only [] (lowest)`,
+			"mid must not reach top (upside down): mid → low → top",
+		}},
+		{"a module in the wrong place", func(g imports) { g["mid"]["example.org/m"] = true }, []string{
+			`mid imports example.org/m: only ["low"] may (secret)`,
+		}},
+		{"a module without a row", func(g imports) { g["mid"]["example.org/more"] = true }, []string{
+			"mid imports example.org/more, which has no row in modules: add who may import it and why",
+		}},
+		{"a row without a module", func(g imports) { g["low"] = set() }, []string{
+			"modules has a row for example.org/m, which nothing imports any more: remove it",
+		}},
+		{"an arrow to no package", func(g imports) { delete(g, "low"); delete(g["top"], "low"); delete(g["mid"], "low") }, []string{
+			"arrows has a row for low, which is no package any more: remove it",
+			"arrows lets mid import low, which is no package: remove it",
+			"modules has a row for example.org/m, which nothing imports any more: remove it",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			g := good()
+			tt.change(g)
+			if diff := cmp.Diff(tt.want, g.check(rows, reach, mods)); diff != "" {
+				t.Errorf("check (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

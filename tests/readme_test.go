@@ -1,0 +1,96 @@
+package tests
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// readmeScript is a bash script of all sh blocks. A block that is a command by
+// its looks but is fenced otherwise would escape, so those fences are refused.
+func readmeScript(markdown string) (string, error) {
+	const prelude = `set -eo pipefail
+exec </dev/null
+go() {
+	if [[ $1 == test ]]; then
+		(cd "$MODULE" && command go test -run '^$' "${@:2}")
+	else
+		(cd "$MODULE" && command go "$@")
+	fi
+}
+`
+	var script strings.Builder
+	script.WriteString(prelude)
+	fence, block, ran := "", "", 0
+	for i, line := range strings.Split(markdown, "\n") {
+		mark := strings.TrimSpace(line)
+		switch {
+		case fence != "" && mark == fence:
+			fence = ""
+		case fence == "" && strings.HasPrefix(mark, "```"):
+			fence, block = "```", strings.TrimPrefix(mark, "```")
+			switch block {
+			case "sh":
+				ran++
+				fmt.Fprintf(&script, "printf '\\n== README.md:%d\\n'\n", i+1)
+			case "", "bash", "shell", "console", "zsh":
+				return "", fmt.Errorf("README.md:%d: fence %q: commands are fenced as sh and are run, everything else as text or by its language", i+1, mark)
+			}
+		case fence != "" && block == "sh":
+			script.WriteString(line + "\n")
+		}
+	}
+	switch {
+	case fence != "":
+		return "", fmt.Errorf("README.md: the last fence is open")
+	case ran == 0:
+		return "", fmt.Errorf("README.md has no sh block")
+	}
+	return script.String(), nil
+}
+
+func TestReadmeScript(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("the README is written for a Unix shell")
+	}
+	lines := func(l ...string) string { return strings.Join(l, "\n") }
+	tests := []struct {
+		name, markdown string
+		out            string // what the commands print
+		err            string
+		fails          bool
+	}{
+		{"in order, in one shell", lines("# x", "```sh", "a=1", "```", "between", "```text", "exit 3", "```", "```sh", "echo $a", "```"), "\n== README.md:2\n\n== README.md:9\n1\n", "", false},
+		{"a command that fails", lines("```sh", "false", "echo on", "```"), "\n== README.md:1\n", "", true},
+		{"a failure in a pipe", lines("```sh", "false | cat", "echo on", "```"), "\n== README.md:1\n", "", true},
+		{"nothing to read", lines("```sh", "cat", "```"), "\n== README.md:1\n", "", false},
+		{"a fence that would escape", lines("```bash", "false", "```"), "", "README.md:1: fence \"```bash\": commands are fenced as sh and are run, everything else as text or by its language", false},
+		{"no language", lines("x", "```", "false", "```"), "", "README.md:2: fence \"```\": commands are fenced as sh and are run, everything else as text or by its language", false},
+		{"an open fence", lines("```sh", "true"), "", "README.md: the last fence is open", false},
+		{"nothing to run", "words", "", "README.md has no sh block", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			script, err := readmeScript(tt.markdown)
+			if err != nil || tt.err != "" {
+				if got := fmt.Sprint(err); got != tt.err {
+					t.Errorf("readmeScript: got error %v, want %v", got, tt.err)
+				}
+				return
+			}
+			out, err := exec.CommandContext(t.Context(), "bash", "-c", script).CombinedOutput()
+			if (err != nil) != tt.fails {
+				t.Errorf("bash: got error %v, want failure %t", err, tt.fails)
+			}
+			if diff := cmp.Diff(tt.out, string(out)); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
