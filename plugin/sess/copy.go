@@ -53,7 +53,7 @@ func copySnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 	if err := r.roomFor(ctx, pool, to); err != nil {
 		return plugin.Result{}, err
 	}
-	r.whenTaken = command("copy", string(from), string(to), "--overwrite")
+	r.whenTaken = func(stored string) string { return command("copy", string(from), stored, "--overwrite") }
 	op := r.op(snapshot.OpOverwrite, from)
 	options := snapshot.CopyOptions{Overwrite: r.overwrite(), Op: &op}
 	if r.Changed("note") {

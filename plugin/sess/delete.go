@@ -82,7 +82,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	data := make([]json.RawMessage, len(deleted))
 	for i, e := range deleted {
 		ids[i] = e.Meta.ID
-		if data[i], err = metaJSON(e.Name, e.Meta, pair{"state", e.State}); err != nil {
+		if data[i], err = entryJSON(e); err != nil {
 			return plugin.Result{}, err
 		}
 	}

@@ -84,17 +84,14 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	data := make([]json.RawMessage, len(found)) // [] and never null
 	for i, e := range found {
-		more := []pair{{"state", e.State}, {"auto", e.Name.Auto()}}
-		if e.Problem != "" {
-			more = append(more, pair{"problem", e.Problem})
-		}
+		var more []pair
 		if e.Future {
 			more = append(more, pair{"future", true})
 		}
 		if r.Bool("all-projects") {
 			more = append(more, pair{"pool", e.project})
 		}
-		if data[i], err = metaJSON(e.Name, e.Meta, more...); err != nil {
+		if data[i], err = entryJSON(e.Entry, more...); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -151,7 +148,7 @@ func (r *request) listRow(e listed) []string {
 	}
 	switch e.State {
 	case snapshot.StateDamaged:
-		row[1], row[2], row[4] = "-", "-", "damaged: "+oneLine(e.Problem, 120)
+		row[1], row[2], row[4] = "-", "-", "damaged: "+oneLine(cause(e.Problem), 120)
 	case snapshot.StateNewer:
 		row[1], row[2], row[4] = "-", "-", oneLine(e.Problem, 120)
 	}

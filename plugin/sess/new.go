@@ -55,7 +55,7 @@ func startNew(ctx context.Context, r *request) (plugin.Result, error) {
 		if want.name, err = r.target(r.Arg("name")); err != nil {
 			return plugin.Result{}, err
 		}
-		r.whenTaken = command("delete", string(want.name))
+		r.whenTaken = func(stored string) string { return command("delete", stored) }
 	case r.Changed("note"):
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "new: --note belongs to the snapshot of the fresh state, and no name is given").
 			WithHint("give a name, as in: sess new v2 --note=…")
@@ -159,7 +159,7 @@ func (r *request) announceNew(ctx context.Context, want newSession, old *plugin.
 	if want.name != "" {
 		entry, err := r.saveFresh(ctx, want, made)
 		if err != nil {
-			e := r.explain(err, command("save", string(want.name), "--overwrite"))
+			e := explainTaken(err, func(stored string) string { return command("save", stored, "--overwrite") })
 			return plugin.Result{}, plugin.Errorf(e.Code, "session %s was made and is active, but was not saved as %s: %w", made.ID, want.name, e).WithHint("%s", e.Hint)
 		}
 		exempt = append(exempt, entry.Meta.ID)

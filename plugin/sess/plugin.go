@@ -137,7 +137,7 @@ func (p *Plugin) Status(ctx context.Context) ([]plugin.ServiceStatus, error) {
 	}
 	status, err := s.pruner.status(ctx)
 	if err != nil {
-		return nil, s.explain(err, "")
+		return nil, explain(err)
 	}
 	return []plugin.ServiceStatus{status}, nil
 }

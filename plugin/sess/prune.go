@@ -64,7 +64,7 @@ func prune(ctx context.Context, r *request) (plugin.Result, error) {
 	for _, k := range keys {
 		done, err := r.pruneOne(ctx, k)
 		if err != nil {
-			return plugin.Result{}, fmt.Errorf("prune project %s: %w", k.Project, r.explain(err, ""))
+			return plugin.Result{}, fmt.Errorf("prune project %s: %w", k.Project, explain(err))
 		}
 		projects = append(projects, done)
 	}

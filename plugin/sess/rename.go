@@ -41,7 +41,7 @@ func rename(ctx context.Context, r *request) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	}
-	r.whenTaken = command("rename", string(from), string(to), "--overwrite")
+	r.whenTaken = func(stored string) string { return command("rename", string(from), stored, "--overwrite") }
 	op := r.op(snapshot.OpRename, from)
 	entry, changed, err := pool.Rename(ctx, from, to, snapshot.RenameOptions{Overwrite: r.overwrite(), Op: &op})
 	if err != nil {

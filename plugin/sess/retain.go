@@ -116,7 +116,7 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "prune after save", "err", err)
-		r.notices = append(r.notices, "the pool was not pruned: "+r.explain(err, "").Text())
+		r.notices = append(r.notices, "the pool was not pruned: "+explain(err).Text())
 		return
 	}
 	for _, d := range report.Drop {

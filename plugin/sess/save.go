@@ -154,7 +154,7 @@ func (r *request) saving() (saving, error) {
 		return want, plugin.Errorf(plugin.Usage, "save: the name is missing").WithHint("give one, as in: sess save v1")
 	}
 	want.name, err = r.target(r.Arg("name"))
-	r.whenTaken = command("save", string(want.name), "--overwrite")
+	r.whenTaken = func(stored string) string { return command("save", stored, "--overwrite") }
 	return want, err
 }
 

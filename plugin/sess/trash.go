@@ -38,7 +38,7 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 	rows := make([][]string, len(entries))
 	for i, e := range entries {
 		expires := "never"
-		more := []pair{{"state", e.State}, {"deletedAt", e.DeletedAt}, {"why", e.Reason}}
+		more := []pair{{"deletedAt", e.DeletedAt}, {"why", e.Reason}}
 		if !e.Expires.IsZero() {
 			expires = e.Expires.UTC().Format("2006-01-02 15:04")
 			more = append(more, pair{"expires", e.Expires})
@@ -47,7 +47,7 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			string(e.Name), fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes),
 			ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
 		}
-		if data[i], err = metaJSON(e.Name, e.Meta, more...); err != nil {
+		if data[i], err = entryJSON(e.Entry, more...); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -97,8 +97,8 @@ func trashRestore(ctx context.Context, r *request) (plugin.Result, error) {
 			WithHint("see what is there with: %s", command("trash", "list"))
 	}
 	if err != nil {
-		if taken, ok := errors.AsType[*snapshot.ExistsError](err); ok {
-			r.whenTaken = command("trash", "restore", name, "--as="+suffixed(taken.Name, "-restored"))
+		r.whenTaken = func(stored string) string {
+			return command("trash", "restore", name, "--as="+suffixed(stored, "-restored"))
 		}
 		return plugin.Result{}, err
 	}

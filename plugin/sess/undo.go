@@ -99,9 +99,7 @@ func (r *request) turnBack(ctx context.Context, d direction) (plugin.Result, err
 
 func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
 	result, err := d.names(pool, ctx, op)
-	if taken, ok := errors.AsType[*snapshot.ExistsError](err); ok {
-		r.whenTaken = wayAround(op, taken.Name)
-	}
+	r.whenTaken = func(stored string) string { return wayAround(op, stored) }
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -119,6 +117,9 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 	if len(result.Lost) > 0 {
 		did = append(did, "no longer in the trash: "+joinNames(result.Lost))
 	}
+	if op.Kind == snapshot.OpRename && len(restored) == 1 {
+		did = []string{fmt.Sprintf("%s is %s again", joinNames(result.Removed), restored[0])}
+	}
 	removed := append([]snapshot.Name{}, result.Removed...)
 	lost := append([]snapshot.Name{}, result.Lost...)
 	return answer(fmt.Sprintf("%s of the %s: %s (sess %s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), d.counter),
@@ -127,12 +128,12 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 
 // wayAround is the command that brings back under another name what cannot have
 // its old name again, because that is taken.
-func wayAround(op *snapshot.Op, taken snapshot.Name) string {
+func wayAround(op *snapshot.Op, taken string) string {
 	other := suffixed(taken, "-restored")
 	switch {
 	case op.Kind != snapshot.OpRename:
-		return command("trash", "restore", string(taken), "--as="+other)
-	case taken == op.From:
+		return command("trash", "restore", taken, "--as="+other)
+	case sameName(snapshot.Name(taken), op.From):
 		return command("rename", string(op.To), other)
 	}
 	return command("rename", string(op.From), other)

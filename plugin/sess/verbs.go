@@ -51,7 +51,7 @@ func (v verb) bind(p *Plugin) dispatch.Verb {
 		r := &request{service: s, Invocation: in}
 		result, err := r.serve(ctx, v.run)
 		if err != nil {
-			return plugin.Result{}, s.explain(err, r.whenTaken)
+			return plugin.Result{}, explainTaken(err, r.whenTaken)
 		}
 		return result, nil
 	}
@@ -66,8 +66,8 @@ type request struct {
 	key   poolKey
 	agent string            // also where the pool is shared
 	ref   plugin.SessionRef // the session the call is about, as it was named
-	// whenTaken is the command that works where the name turns out to be taken.
-	whenTaken string
+	// whenTaken makes the command that works where the name turns out to be taken.
+	whenTaken func(stored string) string
 	notices   []string
 }
 
@@ -176,6 +176,17 @@ func metaJSON(name snapshot.Name, meta transcript.Meta, more ...pair) (json.RawM
 		out = append(append(out[:len(out)-1], ','), rest[1:]...)
 	}
 	return out, nil
+}
+
+// entryJSON is a snapshot in a list: its metadata, where that can be read, and
+// its state.
+func entryJSON(e snapshot.Entry, more ...pair) (json.RawMessage, error) {
+	state := append([]pair{{"state", e.State}, {"auto", e.Name.Auto()}}, more...)
+	if e.State == snapshot.StateOK {
+		return metaJSON(e.Name, e.Meta, state...)
+	}
+	head := []pair{{"name", e.Name}, {"updatedAt", e.Meta.UpdatedAt}, {"problem", cause(e.Problem)}}
+	return object(append(head, state...)...)
 }
 
 // pair is a key and its value in an [object].

@@ -64,7 +64,7 @@ func TestSave(t *testing.T) {
 
 	w.untouched(func() {
 		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save v1 --overwrite", "save", "v1")
-		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save V1 --overwrite", "save", "V1")
+		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save v1 --overwrite", "save", "V1")
 		w.fails(plugin.Usage, "save: the name is missing; give one, as in: sess save v1", "save")
 		w.fails(plugin.InvalidName, `"sql opt" is no name for a snapshot: a name has no spaces; try sql-opt`, "save", "sql opt")
 		w.fails(plugin.InvalidName, "pre-load~x begins like the program's own backups; choose a name without pre-…~ in front; backups can be loaded, copied from and deleted",
@@ -307,12 +307,13 @@ func TestLoadOfDamagedOnes(t *testing.T) {
 		for _, argv := range [][]string{{"rename", "newer", "x"}, {"tag", "newer", "a=b"}, {"pin", "newer"}, {"save", "newer", "--overwrite"}, {"copy", "newer", "y"}} {
 			w.refused(plugin.NewerFormat, argv...)
 		}
+		w.refused(plugin.NewerFormat, "verify", "newer")
 		if e := w.refused(plugin.Corrupt, "verify"); !strings.Contains(e.Message, "empty") {
 			t.Errorf("verify says %q, want the snapshot empty in it", e.Message)
 		}
 	})
 	text := w.do("list").Text
-	for _, want := range []string{"damaged: ", "sess/99"} {
+	for _, want := range []string{"damaged: it is empty", "written by a newer version (format sess/99)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("list says\n%s\nwant %q in it", text, want)
 		}
