@@ -383,7 +383,7 @@ func (h *host) OpState(_ context.Context, ref plugin.SessionRef, op string) (plu
 	}
 	s := h.sessions[ref]
 	if s == nil {
-		return plugin.OpVoid, nil
+		return plugin.OpUnknown, plugin.Errorf(plugin.NotFound, "no session %s", ref.ID)
 	}
 	if s.ops[op] == "" {
 		s.ops[op] = plugin.OpVoid

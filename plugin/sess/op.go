@@ -180,7 +180,7 @@ func (r *request) heldOp() (*snapshot.OpenOp, error) {
 // settleOps finds out what became of held ops, and ends them.
 func (s *service) settleOps(ctx context.Context, which func(heldOp) bool) {
 	for _, op := range s.held.all(which) {
-		state, err := s.runtime.OpState(ctx, op.ref, op.ID())
+		state, err := s.opState(ctx, op.ref, op.ID())
 		if err == nil {
 			switch state {
 			case plugin.OpLanded:

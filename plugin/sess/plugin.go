@@ -2,7 +2,6 @@ package sess
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -153,109 +152,4 @@ func (p *Plugin) Drain(ctx context.Context) error {
 		return plugin.AsError(err)
 	}
 	return nil
-}
-
-// service is the plugin at work: what Configure made of the configuration.
-type service struct {
-	config  Config
-	runtime plugin.Runtime
-	pools   *pools
-	now     func() time.Time
-	log     *slog.Logger
-
-	autosave *autosaver
-	pruner   *pruner
-	held     heldOps
-	tended   sync.Map // *snapshot.Pool to true: what upkeep has been started for
-
-	// life ends when draining gives up on what is still running: background
-	// work has no call whose context could end it.
-	life    context.Context
-	endLife context.CancelCauseFunc
-	tasks   tasks // background work
-	calls   tasks // of Dispatch
-}
-
-func newService(o Options, config Config, c plugin.Configuration, runtime plugin.Runtime, d plugin.Dispatcher) (*service, error) {
-	dirs, err := newLayout(config.StorageDir, c.AgentsDir, c.UserHome)
-	if err != nil {
-		return nil, err
-	}
-	s := &service{config: config, runtime: runtime, now: o.Now, log: o.Logger}
-	s.life, s.endLife = context.WithCancelCause(context.Background())
-	o.Pool.TrashKeep = config.trashAge()
-	s.pools = newPools(dirs, o.Pool, s.recover)
-	s.autosave = &autosaver{dispatcher: d, slot: config.AutoSaveSlot, log: o.Logger, sessions: map[sessionKey]*pendingSave{}}
-	s.pruner = newPruner(s)
-	if c.Background {
-		s.pruner.start()
-	}
-	return s, nil
-}
-
-var errDrained = errors.New("the plugin is being stopped")
-
-func (s *service) drain(ctx context.Context) error {
-	s.tasks.close()
-	s.calls.close()
-	err := errors.Join(s.pruner.stop(ctx), s.autosave.drain(ctx), s.calls.wait(ctx), s.tasks.wait(ctx))
-	s.endLife(errDrained)
-	if err != nil {
-		return err // what still runs needs the pools
-	}
-	s.settleAll(ctx)
-	return s.pools.close()
-}
-
-// tasks is work that somebody waits for.
-type tasks struct {
-	mu     sync.Mutex // guards closed, and wg against a late Add
-	closed bool
-	wg     sync.WaitGroup
-}
-
-// enter begins a task, which leave ends, unless the tasks are closed; it reports
-// whether it did.
-func (t *tasks) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.wg.Add(1)
-	}
-	return !t.closed
-}
-
-func (t *tasks) leave() { t.wg.Done() }
-
-// run starts f as a task of its own; it reports whether it did.
-func (t *tasks) run(f func()) bool {
-	if !t.enter() {
-		return false
-	}
-	go func() {
-		defer t.leave()
-		f()
-	}()
-	return true
-}
-
-func (t *tasks) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-}
-
-// wait returns when all tasks are done, or with the end of ctx.
-func (t *tasks) wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		t.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -104,9 +104,12 @@ func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plug
 // succeeded by now, so trouble becomes a notice.
 func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.SessionRef, exempt ...string) {
 	defer r.upkeep(pool, exempt...)
-	entries, err := pool.List(ctx)
 	most := r.config.MaxSnapshots
-	if err == nil && (most == 0 || len(entries) <= most) {
+	if most == 0 {
+		return
+	}
+	entries, err := pool.List(ctx)
+	if err == nil && len(entries) <= most {
 		return
 	}
 	var report snapshot.PruneReport

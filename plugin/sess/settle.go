@@ -46,11 +46,21 @@ func (r *request) outcome(ctx context.Context, ref plugin.SessionRef, op *snapsh
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	state, err := r.runtime.OpState(ctx, ref, op.ID())
+	state, err := r.opState(ctx, ref, op.ID())
 	if err != nil {
 		return plugin.OpUnknown
 	}
 	return state
+}
+
+// opState asks what became of an op. In a session that is not there nothing has
+// landed, and nothing will: whoever staged it is done or dead.
+func (s *service) opState(ctx context.Context, ref plugin.SessionRef, op string) (plugin.OpState, error) {
+	state, err := s.runtime.OpState(ctx, ref, op)
+	if has(err, plugin.NotFound) {
+		return plugin.OpVoid, nil
+	}
+	return state, err
 }
 
 // undecided is the failure of a change that may have happened: its op and backup
@@ -86,7 +96,7 @@ func (s *service) recover(ctx context.Context, pool *snapshot.Pool) bool {
 		if op.Kind == snapshot.OpNew {
 			ref.ID = op.NewSession
 		}
-		state, err := s.runtime.OpState(ctx, ref, op.ID)
+		state, err := s.opState(ctx, ref, op.ID)
 		if err != nil {
 			return snapshot.Unknown, err
 		}

@@ -548,6 +548,13 @@ func TestNew(t *testing.T) {
 			return nil
 		}, nil)
 		w.refused(plugin.NoSpace, "new", "other")
+		w.hook(func(s string) error {
+			if s == "NewSession" {
+				return plugin.Errorf(plugin.Unavailable, "the host is stopping").WithHint("try again")
+			}
+			return nil
+		}, nil)
+		w.refused(plugin.Unavailable, "new", "other")
 		w.hook(nil, nil)
 	})
 }
