@@ -6,7 +6,8 @@
 //	.chunks/                         sealed chunks, shared by all documents
 //	.trash/<id>.<op>.sess.json       what an operation took away
 //	.ops/<op>.json                   the record of an operation
-//	.lock                            the names lock
+//	.ops/<op>.lock                   the lock of its owner, while it is open
+//	.lock  .lock.holder              the names lock, and who has it, for messages
 //	.prune.json                      the last run of the pruner
 //
 // Nothing else decides anything: there is no index and no cache, a file that is

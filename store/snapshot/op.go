@@ -230,7 +230,8 @@ func (p *Pool) OpenOp(ctx context.Context, info OpInfo) (*OpenOp, error) {
 		return nil, err
 	}
 	if err := p.writeOp(op); err != nil {
-		return nil, errors.Join(err, release(), p.removeLockFile(op))
+		p.unsettled(op, errors.Join(durable.Remove(p.fs, op.file()), release(), p.removeLockFile(op)))
+		return nil, err
 	}
 	return &OpenOp{pool: p, op: op, unlock: release}, nil
 }
@@ -373,11 +374,12 @@ func (p *Pool) Recover(ctx context.Context, ask func(context.Context, Op) (strin
 		if op.State == OpClosed || op.State == OpUndone {
 			continue
 		}
-		recover := func() (*Recovered, error) { return p.recoverSession(ctx, op, ask) }
+		var r *Recovered
 		if op.Kind.Names() {
-			recover = func() (*Recovered, error) { return p.recoverNames(ctx, op.ID) }
+			r, err = p.recoverNames(ctx, op.ID)
+		} else {
+			r, err = p.recoverSession(ctx, op, ask)
 		}
-		r, err := recover()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("recover %s %s: %w", op.Kind, op.ID, err))
 		}

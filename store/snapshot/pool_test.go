@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"sess/store/durable"
 	"sess/store/snapshot"
 	"sess/store/transcript"
 )
@@ -681,5 +683,82 @@ func TestObviousTempNamesDoNotStandInTheWay(t *testing.T) {
 	put(t, p, "alpha", "x")
 	if got := listed(t, p); got != "alpha" {
 		t.Errorf("listed %q", got)
+	}
+}
+
+func TestBusyNamesItsHolder(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "one")
+	other, err := durable.OpenDir(p.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	unlock, err := durable.LockAs(t.Context(), other, ".lock", "a long one", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, _, err = p.Rename(ctx, "a", "b", snapshot.RenameOptions{})
+	if e := wantAs[*durable.LockedError](t, "rename under a held lock", err); e.Holder.Operation != "a long one" {
+		t.Errorf("holder %+v", e.Holder)
+	}
+	if got := listed(t, p); got != "a" || first(t, p, "a") != "one" {
+		t.Errorf("listed %q: reading needs no lock", got)
+	}
+	if r, err := p.Sweep(t.Context()); err != nil || r.Skipped == "" {
+		t.Errorf("Sweep: %+v, %v; want it skipped", r, err)
+	}
+	done := make(chan error)
+	go func() {
+		_, _, err := p.Rename(t.Context(), "a", "b", snapshot.RenameOptions{})
+		done <- err
+	}()
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("rename after the lock was free: %v", err)
+	}
+}
+
+func TestCancelledCallsChangeNothing(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "one")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, save := newTalk("s1").save(ctx, p, snapshot.SaveRequest{Name: "b"})
+	_, _, rename := p.Rename(ctx, "a", "b", snapshot.RenameOptions{})
+	_, _, del := p.Delete(ctx, []snapshot.Name{"a"}, snapshot.OpInfo{})
+	_, list := p.List(ctx)
+	_, read := p.Read(ctx, "a")
+	for what, err := range map[string]error{"save": save, "rename": rename, "delete": del, "list": list, "read": read} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want context.Canceled", what, err)
+		}
+	}
+	if got := listed(t, p); got != "a" {
+		t.Errorf("listed %q", got)
+	}
+}
+
+func TestFolderThatWentAway(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "one")
+	if err := os.RemoveAll(p.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := newTalk("s1").save(t.Context(), p, snapshot.SaveRequest{Name: "b"})
+	if err == nil || !strings.Contains(err.Error(), p.Dir()) {
+		t.Errorf("save: %v, want an error that names the folder", err)
+	}
+	again := openPool(t, p.Dir(), snapshot.Options{})
+	put(t, again, "b", "two")
+	if got := listed(t, again); got != "b" {
+		t.Errorf("listed %q after the folder was opened again", got)
 	}
 }

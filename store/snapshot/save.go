@@ -28,8 +28,9 @@ const (
 // concurrent use; any number of writers may be open at once.
 type Writer struct {
 	pool     *Pool
-	unlock   func() error // the chunk lock
-	batch    *chunk.Batch // what was added and is not yet part of the pool
+	unlock   func() error           // the chunk lock
+	batch    *chunk.Batch           // what was added and is not yet part of the pool
+	there    map[transcript.ID]bool // known to be in the pool
 	added    map[transcript.ID]bool
 	children map[transcript.ID][]transcript.ID
 }
@@ -45,21 +46,32 @@ func (p *Pool) Begin(ctx context.Context) (*Writer, error) {
 		pool:     p,
 		unlock:   unlock,
 		batch:    p.chunks.NewBatch(),
+		there:    map[transcript.ID]bool{},
 		added:    map[transcript.ID]bool{},
 		children: map[transcript.ID][]transcript.ID{},
 	}, nil
 }
 
 // Missing returns those of ids that the pool does not have and that were not
-// added, in their order. Where an index chunk is there, so are its children.
+// added, each once, in their order. Where an index chunk is there, so are its children.
 func (w *Writer) Missing(ids []transcript.ID) ([]transcript.ID, error) {
 	var ask []transcript.ID
 	for _, id := range ids {
-		if !w.added[id] {
+		if !w.added[id] && !w.there[id] {
 			ask = append(ask, id)
 		}
 	}
-	return w.pool.chunks.Missing(ask)
+	missing, err := w.pool.chunks.Missing(ask)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ask {
+		w.there[id] = true
+	}
+	for _, id := range missing {
+		delete(w.there, id)
+	}
+	return missing, nil
 }
 
 // Add takes a stored chunk, checked by SHA-256. It becomes part of the pool with

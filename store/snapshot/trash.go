@@ -226,9 +226,11 @@ func (p *Pool) fetch(t TrashEntry, as Name) error {
 		op := t.Op
 		op.Trash = slices.DeleteFunc(slices.Clone(op.Trash), func(i TrashItem) bool { return i.File == file })
 		if len(op.Trash) == 0 {
-			return durable.Remove(p.fs, op.file())
+			p.unsettled(&op, durable.Remove(p.fs, op.file()))
+		} else {
+			p.unsettled(&op, p.writeOp(&op))
 		}
-		return p.writeOp(&op)
+		return nil
 	}
 	data, err := durable.ReadFile(p.fs, trashDir+"/"+file, maxDocument)
 	if err != nil {

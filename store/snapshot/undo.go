@@ -90,22 +90,21 @@ func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
 	}
 	if err := p.writeOp(op); err != nil {
 		op.State = settled // a failed sync may have left the intention behind
-		return UndoResult{}, errors.Join(err, p.writeOp(op))
+		p.unsettled(op, p.writeOp(op))
+		return UndoResult{}, err
 	}
 	var r UndoResult
 	if err := step(op, &r, false); err != nil {
-		if undone := back(op, new(UndoResult), false); undone == nil {
+		failed := back(op, new(UndoResult), false)
+		if failed == nil {
 			op.State = settled
-			undone = p.writeOp(op)
-			return UndoResult{}, errors.Join(err, undone)
+			failed = p.writeOp(op)
 		}
+		p.unsettled(op, failed)
 		return UndoResult{}, err
 	}
 	op.State = to
-	if err := p.writeOp(op); err != nil {
-		// It happened; that the record says so can wait for Recover.
-		p.opts.Logger.Warn("operation not settled", "op", op.ID, "kind", op.Kind, "err", err)
-	}
+	p.unsettled(op, p.writeOp(op))
 	r.Op = *op
 	return r, nil
 }
@@ -151,19 +150,25 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 // effect fails it is taken back. The names lock is held.
 func (p *Pool) run(op *Op, effect func() error) error {
 	if err := p.writeOp(op); err != nil {
-		// A failed sync may leave the record behind.
-		return errors.Join(err, durable.Remove(p.fs, op.file()))
+		p.unsettled(op, durable.Remove(p.fs, op.file())) // a failed sync may leave it behind
+		return err
 	}
 	if err := effect(); err != nil {
 		_, failed := p.settle(op, true)
-		return errors.Join(err, failed)
+		p.unsettled(op, failed)
+		return err
 	}
 	op.State = OpClosed
-	if err := p.writeOp(op); err != nil {
-		// It happened; that the record says so can wait for Recover.
-		p.opts.Logger.Warn("operation not closed", "op", op.ID, "kind", op.Kind, "err", err)
-	}
+	p.unsettled(op, p.writeOp(op))
 	return nil
+}
+
+// unsettled notes that a record does not say yet what became of its operation:
+// that can wait for Recover.
+func (p *Pool) unsettled(op *Op, err error) {
+	if err != nil {
+		p.opts.Logger.Warn("operation not settled", "op", op.ID, "kind", op.Kind, "err", err)
+	}
 }
 
 // settle finds out what became of an operation on names, and closes its record
@@ -188,6 +193,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		var names []Name
 		names, err = p.names()
 		landed = !slices.Contains(names, op.From)
+		if err == nil && !landed && len(op.Trash) > 0 {
+			// Its old name may have been given anew since.
+			landed, err = p.replaced(op)
+		}
 	default:
 		landed, err = p.replaced(op)
 	}
@@ -209,8 +218,8 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 	return Void, durable.Remove(p.fs, op.file())
 }
 
-// replaced reports whether an overwrite happened: its copy of the old document
-// is in the trash, and the name holds something else.
+// replaced reports whether a document was replaced: its copy is in the trash, and
+// the name holds something else.
 func (p *Pool) replaced(op *Op) (bool, error) {
 	old, err := p.readTrash(op.Trash[0])
 	if err != nil || old == nil {
@@ -304,6 +313,9 @@ func (p *Pool) doAgain(op *Op, r *UndoResult, dry bool) error {
 	next, err := p.readTrash(op.Swapped[0])
 	if err != nil {
 		return err
+	}
+	if next == nil && op.State == OpUndoing {
+		return nil // an undo that failed before it touched the name
 	}
 	return p.swap(op.To, next, op.Trash, r, dry)
 }

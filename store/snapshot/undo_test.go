@@ -409,15 +409,15 @@ func TestPruneProtectsWhatWasLoadedLast(t *testing.T) {
 	if run, err := p.LastPrune(); err != nil || !run.Started.IsZero() {
 		t.Errorf("a dry run was recorded: %+v, %v", run, err)
 	}
-	real, err := p.Prune(ctx, snapshot.Policy{Max: 3}, snapshot.PruneOptions{Automatic: true})
-	if err != nil || fmt.Sprint(reasons(real.Drop)) != fmt.Sprint(reasons(dry.Drop)) {
-		t.Errorf("real run dropped %v, %v; the dry one %v", reasons(real.Drop), err, reasons(dry.Drop))
+	done, err := p.Prune(ctx, snapshot.Policy{Max: 3}, snapshot.PruneOptions{Automatic: true})
+	if err != nil || fmt.Sprint(reasons(done.Drop)) != fmt.Sprint(reasons(dry.Drop)) {
+		t.Errorf("real run dropped %v, %v; the dry one %v", reasons(done.Drop), err, reasons(dry.Drop))
 	}
 	if got := listed(t, p); got != "a5~ a4~ a1~" {
 		t.Errorf("listed %q, want the newest and the one loaded last", got)
 	}
 	run, err := p.LastPrune()
-	if err != nil || run.Finished.IsZero() || len(run.Dropped) != 3 || run.Kept != 3 || !run.Automatic || run.Op != real.Op {
+	if err != nil || run.Finished.IsZero() || len(run.Dropped) != 3 || run.Kept != 3 || !run.Automatic || run.Op != done.Op {
 		t.Errorf("LastPrune: %+v, %v", run, err)
 	}
 	list, err := p.ListTrash(ctx)
@@ -645,5 +645,32 @@ func TestUndoneMetaStaysReadable(t *testing.T) {
 	s, err := p.Read(t.Context(), "a")
 	if err != nil || s.Doc.Meta.Note != "since" {
 		t.Errorf("redo brought back %+v, %v; want the note", s, err)
+	}
+}
+
+func TestRecoverKeepsWhatARenameReplaced(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "A")
+	put(t, p, "b", "B")
+	if _, _, err := p.Rename(t.Context(), "a", "b", snapshot.RenameOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+	// As if the process had died before the record was closed, and the old name
+	// had been given anew before anybody looked.
+	op, err := p.Undoable(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(p.Dir(), ".ops", op.ID+".json")
+	record := string(readFile(t, file))
+	writeFile(t, strings.Replace(record, `"state":"closed"`, `"state":"open"`, 1), file)
+	put(t, p, "a", "new")
+	r, err := p.Recover(t.Context(), nil)
+	if err != nil || len(r) != 1 || r[0].Outcome != snapshot.Landed {
+		t.Errorf("Recover: %+v, %v; want the rename landed", r, err)
+	}
+	if _, err := p.RestoreTrash(t.Context(), "b", "old"); err != nil || first(t, p, "old") != "B" {
+		t.Errorf("what the rename replaced is lost: %v", err)
 	}
 }
