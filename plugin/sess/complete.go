@@ -33,7 +33,7 @@ func (p *Plugin) Complete(ctx context.Context, req plugin.CompleteRequest) ([]pl
 	}
 	out, err := s.names(ctx, k, req.Kind, typed)
 	if err != nil {
-		return nil, s.explain(err, "")
+		return nil, explain(err)
 	}
 	return out, nil
 }

@@ -24,7 +24,7 @@ func copyVerb() verb {
 			Summary: "Copy a snapshot to another name",
 			Help: "The way to branch: both then go their own ways. The copy remembers what it was copied from; tags and note go " +
 				"with it, a pin does not. The session is not touched.",
-			Examples: []string{"sess copy v1 experiment", `sess copy v1 v1-risky --note="try the other index"`},
+			Examples: []string{"copy v1 experiment", `copy v1 v1-risky --note="try the other index"`},
 			Args:     fromToArgs(),
 			Flags: func(fs *dispatch.Flags) {
 				noteFlag(fs)
@@ -53,7 +53,7 @@ func copySnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 	if err := r.roomFor(ctx, pool, to); err != nil {
 		return plugin.Result{}, err
 	}
-	r.whenTaken = command("copy", string(from), string(to), "--overwrite")
+	r.whenTaken = func(stored string) string { return command("copy", string(from), stored, "--overwrite") }
 	op := r.op(snapshot.OpOverwrite, from)
 	options := snapshot.CopyOptions{Overwrite: r.overwrite(), Op: &op}
 	if r.Changed("note") {

@@ -20,11 +20,12 @@ func deleteVerb() verb {
 			Summary: "Move snapshots to the trash",
 			Help: "A name must be given in full. --prefix takes all names that begin with it, auto-managed ones too, and asks for " +
 				"--confirm. Damaged snapshots and those of a newer version can be deleted as well.",
-			Examples: []string{"sess delete v1", "sess delete --prefix=pre-load~ --confirm"},
+			Examples: []string{"delete v1", "delete --prefix=pre-load~ --confirm"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "name or id of the snapshot", Complete: completeSnapshot}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "all snapshots whose names begin with this")
 				fs.Bool("confirm", false, "really delete all that --prefix names").Confirm()
+				ofSessionFlag(fs)
 			},
 			Effect: plugin.EffectDestroy,
 			Main:   true,
@@ -46,7 +47,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	var pool *snapshot.Pool
 	var names []snapshot.Name
 	if r.Has("name") {
-		found, name, err := r.find(ctx, r.Arg("name"))
+		found, name, err := r.findOf(ctx, r.Arg("name"))
 		if err != nil {
 			return plugin.Result{}, err
 		}
@@ -57,7 +58,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(string(e.Name), prefix) {
+			if strings.HasPrefix(string(e.Name), prefix) && (r.String("of-session") == "" || e.Meta.SessionID == r.String("of-session")) {
 				names = append(names, e.Name)
 			}
 		}
@@ -81,7 +82,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	data := make([]json.RawMessage, len(deleted))
 	for i, e := range deleted {
 		ids[i] = e.Meta.ID
-		if data[i], err = metaJSON(e.Name, e.Meta, pair{"state", e.State}); err != nil {
+		if data[i], err = entryJSON(e); err != nil {
 			return plugin.Result{}, err
 		}
 	}

@@ -12,10 +12,14 @@ import (
 )
 
 // explain turns what a store or the host answered into an error for people: one
-// code, the object and the cause, and a next step that works. whenTaken is the
-// command that works where a name is taken; it may be empty. What is a
+// code, the object and the cause, and a next step that works. What is a
 // [*plugin.Error] already stays as it is.
-func (s *service) explain(err error, whenTaken string) *plugin.Error {
+func explain(err error) *plugin.Error { return explainTaken(err, nil) }
+
+// explainTaken is explain for a call that wants a name. whenTaken makes the
+// command that works where a snapshot has the name already, perhaps in another
+// case, which is how it is passed; nil where there is none.
+func explainTaken(err error, whenTaken func(stored string) string) *plugin.Error {
 	if e, ok := errors.AsType[*plugin.Error](err); ok {
 		if error(e) == err {
 			return e
@@ -42,13 +46,17 @@ func (s *service) explain(err error, whenTaken string) *plugin.Error {
 	}
 	if e, ok := errors.AsType[*snapshot.ExistsError](err); ok {
 		out := named(plugin.Exists, err, "there is a snapshot %s already", e.Name).WithDetail("name", string(e.Name))
-		if whenTaken == "" {
-			return out.WithHint("choose another name, or move that one out of the way with: %s", command("rename", string(e.Name), string(e.Name)+"-old"))
+		if whenTaken == nil {
+			return out.WithHint("choose another name, or move that one out of the way with: %s", command("rename", string(e.Name), suffixed(string(e.Name), "-old")))
 		}
-		return out.WithHint("choose another name, or run: %s", whenTaken)
+		return out.WithHint("choose another name, or run: %s", whenTaken(string(e.Name)))
 	}
 	if e, ok := errors.AsType[*snapshot.DamagedError](err); ok {
-		return named(plugin.Corrupt, err, "snapshot %s is damaged: %s (%s)", e.Name, e.Reason, e.File).
+		if errors.Is(e.Err, fs.ErrPermission) {
+			return named(plugin.Denied, err, "snapshot %s cannot be read: %s (%s)", e.Name, e.Reason, e.File).
+				WithHint("make %s readable for this user, then try again", e.File)
+		}
+		return named(plugin.Corrupt, err, "snapshot %s is damaged: %s (%s)", e.Name, cause(e.Reason), e.File).
 			WithHint("see what is wrong with: %s", command("verify", string(e.Name))).
 			WithDetail("name", string(e.Name)).WithDetail("file", e.File)
 	}
@@ -83,6 +91,16 @@ func system(err error) *plugin.Error {
 		return out.WithHint("see that %s is there and a folder, then try again", place)
 	}
 	return out
+}
+
+// cause is what is wrong with a snapshot, where the words around it say already
+// that it is damaged.
+func cause(problem string) string { return strings.TrimPrefix(problem, "damaged: ") }
+
+// suffixed is a name with something at its end, and not longer than a name may
+// be.
+func suffixed(name, suffix string) string {
+	return name[:min(len(name), snapshot.MaxName-len(suffix))] + suffix
 }
 
 // named makes an error with a message and a cause that does not show in it.

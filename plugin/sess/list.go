@@ -23,7 +23,7 @@ func listVerb() verb {
 			Summary: "List the snapshots, newest first",
 			Help: "Auto-managed snapshots, those with a ~ in the name, are counted but not shown without --include-auto. " +
 				"Filters combine; --limit comes last.",
-			Examples: []string{"sess list", "sess list --tag=area=db --limit=5", "sess list --include-auto --prefix=pre-load~"},
+			Examples: []string{"list", "list --tag=area=db --limit=5", "list --include-auto --prefix=pre-load~"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "only names that begin with this")
 				fs.Strings("tag", "only those with this tag: key=value")
@@ -84,17 +84,14 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	data := make([]json.RawMessage, len(found)) // [] and never null
 	for i, e := range found {
-		more := []pair{{"state", e.State}, {"auto", e.Name.Auto()}}
-		if e.Problem != "" {
-			more = append(more, pair{"problem", e.Problem})
-		}
+		var more []pair
 		if e.Future {
 			more = append(more, pair{"future", true})
 		}
 		if r.Bool("all-projects") {
 			more = append(more, pair{"pool", e.project})
 		}
-		if data[i], err = metaJSON(e.Name, e.Meta, more...); err != nil {
+		if data[i], err = entryJSON(e.Entry, more...); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -147,11 +144,11 @@ func (r *request) listRow(e listed) []string {
 		ago(e.Meta.UpdatedAt, r.now()), cmp.Or(oneLine(e.Meta.Model, 60), "-"),
 	}
 	if e.Meta.Pinned {
-		row[0] += " *"
+		row[4] += " (pinned)"
 	}
 	switch e.State {
 	case snapshot.StateDamaged:
-		row[1], row[2], row[4] = "-", "-", "damaged: "+oneLine(e.Problem, 120)
+		row[1], row[2], row[4] = "-", "-", "damaged: "+oneLine(cause(e.Problem), 120)
 	case snapshot.StateNewer:
 		row[1], row[2], row[4] = "-", "-", oneLine(e.Problem, 120)
 	}

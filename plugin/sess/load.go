@@ -19,11 +19,12 @@ func loadVerb() verb {
 			Help: "The session keeps its id. What it holds now is first kept as pre-load~<time>, so that loading that one, or sess undo, " +
 				"takes the load back. Where session and snapshot do not differ nothing is written. With --as-new the snapshot " +
 				"becomes a new session, and the present one stays as it is.",
-			Examples: []string{"sess load v1", "sess load v1 --as-new"},
+			Examples: []string{"load v1", "load v1 --as-new"},
 			Args:     []plugin.Arg{nameArg("snapshot to load, by name or id")},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("no-backup", false, "keep no copy of what the session holds now")
 				fs.Bool("as-new", false, "make a new session of it")
+				ofSessionFlag(fs)
 			},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
@@ -34,7 +35,7 @@ func loadVerb() verb {
 }
 
 func load(ctx context.Context, r *request) (plugin.Result, error) {
-	pool, snap, err := r.open(ctx, r.Arg("name"))
+	pool, snap, err := r.openOf(ctx, r.Arg("name"))
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -78,6 +79,19 @@ func (r *request) open(ctx context.Context, text string) (*snapshot.Pool, *snaps
 	if err != nil {
 		return nil, nil, err
 	}
+	return r.check(ctx, pool, name)
+}
+
+// openOf is open for verbs with [ofSessionFlag].
+func (r *request) openOf(ctx context.Context, text string) (*snapshot.Pool, *snapshot.Snapshot, error) {
+	pool, name, err := r.findOf(ctx, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.check(ctx, pool, name)
+}
+
+func (r *request) check(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) (*snapshot.Pool, *snapshot.Snapshot, error) {
 	snap, err := pool.Read(ctx, name)
 	if err != nil {
 		return nil, nil, err

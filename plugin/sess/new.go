@@ -23,7 +23,7 @@ func newVerb() verb {
 			Help: "The new session becomes the active one. The present one stays in the list of sessions and is also kept as " +
 				"pre-new~<time>; sess undo goes back to it. With a name the fresh state is saved under it, with --from it begins as " +
 				"that snapshot.",
-			Examples: []string{"sess new", "sess new experiment --from=v1"},
+			Examples: []string{"new", "new experiment --from=v1"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "save the fresh state under this name"}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("from", "", "snapshot to begin with").Complete(completeSnapshot)
@@ -55,7 +55,7 @@ func startNew(ctx context.Context, r *request) (plugin.Result, error) {
 		if want.name, err = r.target(r.Arg("name")); err != nil {
 			return plugin.Result{}, err
 		}
-		r.whenTaken = command("delete", string(want.name))
+		r.whenTaken = func(stored string) string { return command("delete", stored) }
 	case r.Changed("note"):
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "new: --note belongs to the snapshot of the fresh state, and no name is given").
 			WithHint("give a name, as in: sess new v2 --note=…")
@@ -159,7 +159,7 @@ func (r *request) announceNew(ctx context.Context, want newSession, old *plugin.
 	if want.name != "" {
 		entry, err := r.saveFresh(ctx, want, made)
 		if err != nil {
-			e := r.explain(err, command("save", string(want.name), "--overwrite"))
+			e := explainTaken(err, func(stored string) string { return command("save", stored, "--overwrite") })
 			return plugin.Result{}, plugin.Errorf(e.Code, "session %s was made and is active, but was not saved as %s: %w", made.ID, want.name, e).WithHint("%s", e.Hint)
 		}
 		exempt = append(exempt, entry.Meta.ID)

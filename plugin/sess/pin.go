@@ -16,7 +16,7 @@ func pinVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "pin",
 			Summary:  "Keep a snapshot from ever being evicted",
-			Examples: []string{"sess pin v1"},
+			Examples: []string{"pin v1"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Effect:   plugin.EffectWrite,
 		},
@@ -29,7 +29,7 @@ func unpinVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "unpin",
 			Summary:  "Let a pinned snapshot be evicted again",
-			Examples: []string{"sess unpin v1"},
+			Examples: []string{"unpin v1"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Effect:   plugin.EffectWrite,
 		},

@@ -105,9 +105,15 @@ func (p *Plugin) configured() (*service, error) {
 
 // Dispatch runs one verb.
 func (p *Plugin) Dispatch(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
-	if _, err := p.configured(); err != nil {
+	s, err := p.configured()
+	if err != nil {
 		return plugin.Result{}, err
 	}
+	if !s.calls.enter() {
+		return plugin.Result{}, plugin.Errorf(plugin.Unavailable, "the sess plugin is being stopped").
+			WithHint("try again once it has been started again")
+	}
+	defer s.calls.leave()
 	return p.dispatcher.Dispatch(plugin.WithRequestID(ctx, call.RequestID), call, progress)
 }
 
@@ -131,13 +137,13 @@ func (p *Plugin) Status(ctx context.Context) ([]plugin.ServiceStatus, error) {
 	}
 	status, err := s.pruner.status(ctx)
 	if err != nil {
-		return nil, s.explain(err, "")
+		return nil, explain(err)
 	}
 	return []plugin.ServiceStatus{status}, nil
 }
 
-// Drain waits for autosaves and background work in flight, as long as ctx
-// lasts, and starts no more.
+// Drain waits for calls, autosaves and background work in flight, as long as ctx
+// lasts, and starts no more. Then it closes the pools.
 func (p *Plugin) Drain(ctx context.Context) error {
 	s, err := p.configured()
 	if err != nil {
@@ -166,7 +172,8 @@ type service struct {
 	// work has no call whose context could end it.
 	life    context.Context
 	endLife context.CancelCauseFunc
-	tasks   tasks
+	tasks   tasks // background work
+	calls   tasks // of Dispatch
 }
 
 func newService(o Options, config Config, c plugin.Configuration, runtime plugin.Runtime, d plugin.Dispatcher) (*service, error) {
@@ -190,31 +197,45 @@ var errDrained = errors.New("the plugin is being stopped")
 
 func (s *service) drain(ctx context.Context) error {
 	s.tasks.close()
-	err := errors.Join(s.pruner.stop(ctx), s.autosave.drain(ctx))
-	if e := s.tasks.wait(ctx); e != nil {
-		s.endLife(errDrained)
-		err = errors.Join(err, e)
+	s.calls.close()
+	err := errors.Join(s.pruner.stop(ctx), s.autosave.drain(ctx), s.calls.wait(ctx), s.tasks.wait(ctx))
+	s.endLife(errDrained)
+	if err != nil {
+		return err // what still runs needs the pools
 	}
 	s.settleAll(ctx)
-	s.endLife(errDrained)
-	return errors.Join(err, s.pools.close())
+	return s.pools.close()
 }
 
-// tasks is background work that somebody waits for.
+// tasks is work that somebody waits for.
 type tasks struct {
-	mu     sync.Mutex // guards closed, and wg against a late Go
+	mu     sync.Mutex // guards closed, and wg against a late Add
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// run starts f unless the tasks are closed; it reports whether it did.
-func (t *tasks) run(f func()) bool {
+// enter begins a task, which leave ends, unless the tasks are closed; it reports
+// whether it did.
+func (t *tasks) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
+	if !t.closed {
+		t.wg.Add(1)
+	}
+	return !t.closed
+}
+
+func (t *tasks) leave() { t.wg.Done() }
+
+// run starts f as a task of its own; it reports whether it did.
+func (t *tasks) run(f func()) bool {
+	if !t.enter() {
 		return false
 	}
-	t.wg.Go(f)
+	go func() {
+		defer t.leave()
+		f()
+	}()
 	return true
 }
 
@@ -224,7 +245,7 @@ func (t *tasks) close() {
 	t.closed = true
 }
 
-// wait returns when all work is done, or with the end of ctx.
+// wait returns when all tasks are done, or with the end of ctx.
 func (t *tasks) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

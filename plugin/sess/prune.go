@@ -17,7 +17,7 @@ func pruneVerb() verb {
 			Summary: "Apply the retention rules now",
 			Help: "Auto-managed snapshots above maxSnapshots go to the trash, oldest first. --older-than and --keep add rules for this " +
 				"run, for auto-managed snapshots alone; 0 is no rule. Pinned, shown and last loaded ones always stay.",
-			Examples: []string{"sess prune --dry-run", "sess prune --older-than=30d --keep=10"},
+			Examples: []string{"prune --dry-run", "prune --older-than=30d --keep=10"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("dry-run", false, "only say what would go, and why the rest stays")
 				fs.Duration("older-than", 0, "auto-managed ones older than this go too")
@@ -64,7 +64,7 @@ func prune(ctx context.Context, r *request) (plugin.Result, error) {
 	for _, k := range keys {
 		done, err := r.pruneOne(ctx, k)
 		if err != nil {
-			return plugin.Result{}, fmt.Errorf("prune project %s: %w", k.Project, r.explain(err, ""))
+			return plugin.Result{}, fmt.Errorf("prune project %s: %w", k.Project, explain(err))
 		}
 		projects = append(projects, done)
 	}

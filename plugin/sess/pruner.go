@@ -102,7 +102,7 @@ func (p *pruner) run(ctx context.Context) {
 		return nil
 	})
 	if err != nil {
-		failed = p.explain(err, "").Text()
+		failed = explain(err).Text()
 		p.log.ErrorContext(ctx, "pruner", "pruned", pruned, "err", err)
 		return
 	}

@@ -17,7 +17,7 @@ func renameVerb() verb {
 			Aliases:  []string{"mv", "move"},
 			Summary:  "Give a snapshot another name",
 			Help:     "All else stays: content, id, times, note, tags and pin.",
-			Examples: []string{"sess rename v1 before-refactor"},
+			Examples: []string{"rename v1 before-refactor"},
 			Args:     fromToArgs(),
 			Flags:    overwriteFlag,
 			Effect:   plugin.EffectWrite,
@@ -36,7 +36,12 @@ func rename(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	r.whenTaken = command("rename", string(from), string(to), "--overwrite")
+	if from.Auto() {
+		if err := r.roomFor(ctx, pool, to); err != nil {
+			return plugin.Result{}, err
+		}
+	}
+	r.whenTaken = func(stored string) string { return command("rename", string(from), stored, "--overwrite") }
 	op := r.op(snapshot.OpRename, from)
 	entry, changed, err := pool.Rename(ctx, from, to, snapshot.RenameOptions{Overwrite: r.overwrite(), Op: &op})
 	if err != nil {

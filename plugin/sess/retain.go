@@ -103,7 +103,7 @@ func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plug
 // retain applies the cap after a call has added to the pool. The call has
 // succeeded by now, so trouble becomes a notice.
 func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.SessionRef, exempt ...string) {
-	defer r.upkeep(pool)
+	defer r.upkeep(pool, exempt...)
 	entries, err := pool.List(ctx)
 	most := r.config.MaxSnapshots
 	if err == nil && (most == 0 || len(entries) <= most) {
@@ -116,7 +116,7 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "prune after save", "err", err)
-		r.notices = append(r.notices, "the pool was not pruned: "+r.explain(err, "").Text())
+		r.notices = append(r.notices, "the pool was not pruned: "+explain(err).Text())
 		return
 	}
 	for _, d := range report.Drop {
@@ -139,8 +139,9 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 const upkeepEvery = time.Hour
 
 // upkeep tidies up a pool in the background after a change, once in the life of
-// the process and if nobody did so lately.
-func (s *service) upkeep(pool *snapshot.Pool) {
+// the process and if nobody did so lately. exempt are the ids of what the change
+// has made.
+func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
 	if _, before := s.tended.LoadOrStore(pool, true); before {
 		return
 	}
@@ -149,7 +150,7 @@ func (s *service) upkeep(pool *snapshot.Pool) {
 		if err == nil && s.now().Sub(last.Finished) < upkeepEvery {
 			return
 		}
-		if _, err := s.tidy(s.life, pool); err != nil && s.life.Err() == nil {
+		if _, err := s.tidy(s.life, pool, exempt...); err != nil && s.life.Err() == nil {
 			s.log.Warn("tidy pool", "dir", pool.Dir(), "err", err)
 		}
 	})
@@ -157,12 +158,12 @@ func (s *service) upkeep(pool *snapshot.Pool) {
 
 // tidy applies the retention rules to a pool, empties its trash of what has been
 // there long enough, and sweeps chunks that nothing needs.
-func (s *service) tidy(ctx context.Context, pool *snapshot.Pool) (snapshot.PruneReport, error) {
+func (s *service) tidy(ctx context.Context, pool *snapshot.Pool, exempt ...string) (snapshot.PruneReport, error) {
 	entries, err := pool.List(ctx)
 	if err != nil {
 		return snapshot.PruneReport{}, err
 	}
-	report, err := pool.Prune(ctx, s.policy(ctx, entries, plugin.SessionRef{}, nil),
+	report, err := pool.Prune(ctx, s.policy(ctx, entries, plugin.SessionRef{}, exempt),
 		snapshot.PruneOptions{Automatic: true, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)}})
 	if err != nil {
 		return report, err

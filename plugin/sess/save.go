@@ -21,14 +21,14 @@ func saveVerb() verb {
 			Help: "The snapshot holds the last committed state, also while a turn runs. A name is 1 to 128 letters, digits, dots, " +
 				"hyphens, underscores or ~; one with a ~ is auto-managed. Saving over a name needs --overwrite, keeps its note and tags " +
 				"unless new ones are given, and leaves the old version in the trash.",
-			Examples: []string{"sess save v1", `sess save v1 --overwrite --note="tests pass"`, "sess save before-refactor --tags=area=db,risk=high"},
+			Examples: []string{"save v1", `save v1 --overwrite --note="tests pass"`, "save before-refactor --tags=area=db,risk=high"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "name of the snapshot", Complete: completeSnapshot}},
 			Flags: func(fs *dispatch.Flags) {
 				overwriteFlag(fs)
 				noteFlag(fs)
-				fs.Map("tags", "labels, as key=value,key=value")
+				fs.Map("tags", "labels")
 				fs.String("reason", "", "why it is made")
-				fs.Bool("auto-name", false, "make a name from the time: manual-<time>")
+				fs.Bool("auto-name", false, "where no name is given make one from the time: manual-<time>")
 				fs.String("trigger", string(transcript.TriggerManual), "what asked for it").Internal().Enum(
 					string(transcript.TriggerManual), string(transcript.TriggerAutosave), string(transcript.TriggerDeleteMessages),
 					string(transcript.TriggerCompact), string(transcript.TriggerImport))
@@ -147,16 +147,14 @@ func (r *request) saving() (saving, error) {
 		return want, err
 	}
 	switch {
-	case r.Has("name") && r.Bool("auto-name"):
-		return want, plugin.Errorf(plugin.Usage, "save: a name and --auto-name exclude each other").WithHint("leave one of them out")
-	case r.Bool("auto-name"):
+	case !r.Has("name") && r.Bool("auto-name"):
 		want.prefix = autoPrefix(want.trigger)
 		return want, nil
 	case !r.Has("name"):
 		return want, plugin.Errorf(plugin.Usage, "save: the name is missing").WithHint("give one, as in: sess save v1")
 	}
 	want.name, err = r.target(r.Arg("name"))
-	r.whenTaken = command("save", string(want.name), "--overwrite")
+	r.whenTaken = func(stored string) string { return command("save", stored, "--overwrite") }
 	return want, err
 }
 

@@ -20,7 +20,7 @@ func TestSchedulerKeepsJobsApart(t *testing.T) {
 			most.Store(max(most.Load(), running.Add(1)))
 			defer running.Add(-1)
 			slow.Add(1)
-			time.Sleep(2900 * time.Millisecond) // of the bubble
+			<-time.After(2900 * time.Millisecond)
 		})
 		s.add("quick", time.Second, func() { quick.Add(1) })
 		s.add("broken", time.Second, func() {
@@ -31,7 +31,7 @@ func TestSchedulerKeepsJobsApart(t *testing.T) {
 		if s.next("quick").IsZero() || !s.next("nosuch").IsZero() {
 			t.Errorf("next runs: quick %v, nosuch %v", s.next("quick"), s.next("nosuch"))
 		}
-		time.Sleep(10500 * time.Millisecond) // of the bubble
+		<-time.After(10500 * time.Millisecond) // in the bubble's time
 		if err := s.stop(context.Background()); err != nil {
 			t.Errorf("stop: %v", err)
 		}

@@ -310,7 +310,7 @@ func TestSchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(stay) // of the bubble
+		<-time.After(stay) // in the bubble's time
 		synctest.Wait()
 		if err := p.Drain(context.Background()); err != nil {
 			t.Errorf("Drain: %v", err)
@@ -333,7 +333,7 @@ func TestSchedule(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(time.Second)
+					<-time.After(time.Second)
 				}
 			}
 		}
@@ -374,14 +374,14 @@ func TestSchedule(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			fill(t, h)
 			start(t, h, `{}`, 61*time.Minute)
-			time.Sleep(72 * time.Hour)
+			<-time.After(72 * time.Hour)
 			if log := start(t, h, `{}`, 5*time.Minute); log.count(made) != 1 || log.count(done) != 1 {
 				t.Errorf("after three days: %v, want one run that makes up", log.seen)
 			}
 			if log := start(t, h, `{}`, 5*time.Minute); log.count(made) != 0 || log.count(done) != 0 {
 				t.Errorf("five minutes later: %v, want no run", log.seen)
 			}
-			time.Sleep(72 * time.Hour)
+			<-time.After(72 * time.Hour)
 			if log := start(t, h, `{"pruneCatchUp":false}`, 5*time.Minute); log.count(notMade) != 1 || log.count(done) != 0 {
 				t.Errorf("with pruneCatchUp off: %v, want a word and no run", log.seen)
 			}
@@ -420,4 +420,39 @@ func TestSchedule(t *testing.T) {
 			}
 		})
 	})
+}
+
+// Draining waits for the calls in flight and refuses further ones.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.hook(func(service string) error {
+		if service == "Session" {
+			once.Do(func() { close(entered) })
+			<-leave
+		}
+		return nil
+	}, nil)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := w.call("save", "v1"); err != nil {
+			t.Errorf("the save in flight: %v", err)
+		}
+	})
+	<-entered
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.plugin.Drain(late); !errors.Is(err, context.Canceled) {
+		t.Errorf("Drain with a call in flight and no time: %v", err)
+	}
+	w.refused(plugin.Unavailable, "list")
+	close(leave)
+	if err := w.plugin.Drain(t.Context()); err != nil {
+		t.Errorf("Drain: %v", err)
+	}
+	wg.Wait()
+	w.start(false)
+	w.do("load", "v1")
 }

@@ -17,12 +17,13 @@ func tagVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "tag",
 			Summary:  "Change the tags and the note of a snapshot",
-			Examples: []string{"sess tag v1 area=db risk=high", `sess tag v1 --remove=risk --note="reviewed"`},
+			Examples: []string{"tag v1 area=db risk=high", `tag v1 --remove=risk --note="reviewed"`},
 			Args: []plugin.Arg{
 				nameArg("snapshot, by name or id"),
-				{Name: "tags", Type: plugin.TypeString, Help: "labels to set, as key=value", Repeated: true},
+				{Name: "pairs", Type: plugin.TypeString, Help: "labels to set, as key=value", Repeated: true},
 			},
 			Flags: func(fs *dispatch.Flags) {
+				fs.Map("tags", "labels to set")
 				fs.Strings("remove", "key of a label to remove")
 				fs.String("note", "", "the new note; an empty one removes it")
 			},
@@ -33,10 +34,11 @@ func tagVerb() verb {
 }
 
 func tag(ctx context.Context, r *request) (plugin.Result, error) {
-	set, err := parsePairs("tag", r.Args("tags"))
+	set, err := parsePairs("tag", r.Args("pairs"))
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	maps.Copy(set, r.Map("tags"))
 	if err := checkTags(set); err != nil {
 		return plugin.Result{}, err
 	}

@@ -16,7 +16,7 @@ func trashListVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "trash list",
 			Summary:  "List what was deleted, replaced or pruned",
-			Examples: []string{"sess trash list"},
+			Examples: []string{"trash list"},
 			Effect:   plugin.EffectRead,
 		},
 		run: trashList,
@@ -38,7 +38,7 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 	rows := make([][]string, len(entries))
 	for i, e := range entries {
 		expires := "never"
-		more := []pair{{"state", e.State}, {"deletedAt", e.DeletedAt}, {"why", e.Reason}}
+		more := []pair{{"deletedAt", e.DeletedAt}, {"why", e.Reason}}
 		if !e.Expires.IsZero() {
 			expires = e.Expires.UTC().Format("2006-01-02 15:04")
 			more = append(more, pair{"expires", e.Expires})
@@ -47,7 +47,7 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			string(e.Name), fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes),
 			ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
 		}
-		if data[i], err = metaJSON(e.Name, e.Meta, more...); err != nil {
+		if data[i], err = entryJSON(e.Entry, more...); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -65,7 +65,7 @@ func trashRestoreVerb() verb {
 			Name:     "trash restore",
 			Summary:  "Bring a snapshot back from the trash",
 			Help:     "Of several that had the name, the one deleted last comes back; give an id for another one.",
-			Examples: []string{"sess trash restore v1", "sess trash restore v1 --as=v1-old"},
+			Examples: []string{"trash restore v1", "trash restore v1 --as=v1-old"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "its name, or its id", Required: true, Complete: completeTrash}},
 			Flags:    func(fs *dispatch.Flags) { fs.String("as", "", "the name to give it") },
 			Effect:   plugin.EffectWrite,
@@ -97,7 +97,9 @@ func trashRestore(ctx context.Context, r *request) (plugin.Result, error) {
 			WithHint("see what is there with: %s", command("trash", "list"))
 	}
 	if err != nil {
-		r.whenTaken = command("trash", "restore", name, "--as="+name+"-restored")
+		r.whenTaken = func(stored string) string {
+			return command("trash", "restore", name, "--as="+suffixed(stored, "-restored"))
+		}
 		return plugin.Result{}, err
 	}
 	data, err := metaJSON(entry.Name, entry.Meta)
@@ -109,7 +111,7 @@ func trashEmptyVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "trash empty",
 			Summary:  "Remove what is in the trash for good",
-			Examples: []string{"sess trash empty --confirm", "sess trash empty --older-than=2d --confirm"},
+			Examples: []string{"trash empty --confirm", "trash empty --older-than=2d --confirm"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("confirm", false, "really remove it").Confirm()
 				fs.Duration("older-than", 0, "only what went there longer ago")

@@ -18,7 +18,7 @@ func undoVerb() verb {
 			Summary: "Take back the last load, new, deletion, overwrite or rename",
 			Help: "Repeated, it goes further back; sess redo goes forward again. It looks at this session and at the names of its " +
 				"pool. Saves under a new name, autosaves and automatic clean-ups are not taken back.",
-			Examples:  []string{"sess undo"},
+			Examples:  []string{"undo"},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
 		},
@@ -32,7 +32,7 @@ func redoVerb() verb {
 			Name:      "redo",
 			Summary:   "Do again what undo took back",
 			Help:      "It works until something else is done that undo could take back.",
-			Examples:  []string{"sess redo"},
+			Examples:  []string{"redo"},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
 		},
@@ -99,6 +99,7 @@ func (r *request) turnBack(ctx context.Context, d direction) (plugin.Result, err
 
 func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
 	result, err := d.names(pool, ctx, op)
+	r.whenTaken = func(stored string) string { return wayAround(op, stored) }
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -116,10 +117,26 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 	if len(result.Lost) > 0 {
 		did = append(did, "no longer in the trash: "+joinNames(result.Lost))
 	}
+	if op.Kind == snapshot.OpRename && len(restored) == 1 {
+		did = []string{fmt.Sprintf("%s is %s again", joinNames(result.Removed), restored[0])}
+	}
 	removed := append([]snapshot.Name{}, result.Removed...)
 	lost := append([]snapshot.Name{}, result.Lost...)
 	return answer(fmt.Sprintf("%s of the %s: %s (sess %s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), d.counter),
 		pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"restored", restored}, pair{"removed", removed}, pair{"lost", lost})
+}
+
+// wayAround is the command that brings back under another name what cannot have
+// its old name again, because that is taken.
+func wayAround(op *snapshot.Op, taken string) string {
+	other := suffixed(taken, "-restored")
+	switch {
+	case op.Kind != snapshot.OpRename:
+		return command("trash", "restore", taken, "--as="+other)
+	case sameName(snapshot.Name(taken), op.From):
+		return command("rename", string(op.To), other)
+	}
+	return command("rename", string(op.From), other)
 }
 
 func joinNames(names []snapshot.Name) string {

@@ -14,13 +14,14 @@ import (
 func (p *Plugin) commands() dispatch.Command {
 	verbs := []verb{
 		saveVerb(), loadVerb(), listVerb(), newVerb(), copyVerb(), renameVerb(), deleteVerb(),
-		viewVerb(), pinVerb(), unpinVerb(), tagVerb(), undoVerb(), redoVerb(),
+		viewVerb(), selectVerb(), deselectVerb(), selectedVerb(), pinVerb(), unpinVerb(), tagVerb(), undoVerb(), redoVerb(),
 		trashListVerb(), trashRestoreVerb(), trashEmptyVerb(), pruneVerb(), verifyVerb(),
 		opOpenVerb(), opCloseVerb(), opWithdrawVerb(),
 	}
 	command := dispatch.Command{
 		Name:    "sess",
 		Summary: "Named snapshots of conversations: save, go back, branch",
+		Routes:  sessionRoutes(),
 		Shortcuts: []plugin.Shortcut{
 			{Name: "snapshot", Argv: []string{"save"}, Summary: "Save this conversation under a name"},
 			{Name: "snapshots", Argv: []string{"list"}, Summary: "List the snapshots"},
@@ -50,7 +51,7 @@ func (v verb) bind(p *Plugin) dispatch.Verb {
 		r := &request{service: s, Invocation: in}
 		result, err := r.serve(ctx, v.run)
 		if err != nil {
-			return plugin.Result{}, s.explain(err, r.whenTaken)
+			return plugin.Result{}, explainTaken(err, r.whenTaken)
 		}
 		return result, nil
 	}
@@ -65,8 +66,8 @@ type request struct {
 	key   poolKey
 	agent string            // also where the pool is shared
 	ref   plugin.SessionRef // the session the call is about, as it was named
-	// whenTaken is the command that works where the name turns out to be taken.
-	whenTaken string
+	// whenTaken makes the command that works where the name turns out to be taken.
+	whenTaken func(stored string) string
 	notices   []string
 }
 
@@ -104,6 +105,26 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 	}
 	name, err := pool.Resolve(ctx, text)
 	return pool, name, err
+}
+
+// findOf is find for verbs with [ofSessionFlag].
+func (r *request) findOf(ctx context.Context, text string) (*snapshot.Pool, snapshot.Name, error) {
+	pool, name, err := r.find(ctx, text)
+	session := r.String("of-session")
+	if err != nil || session == "" {
+		return pool, name, err
+	}
+	entries, err := pool.List(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range entries {
+		if e.Name == name && e.Meta.SessionID == session {
+			return pool, name, nil
+		}
+	}
+	return nil, "", plugin.Errorf(plugin.NotFound, "session %s has no snapshot %q", session, text).
+		WithHint("see those it has with: %s", command("list", "--include-auto", "--of-session="+session))
 }
 
 // target parses a name that the call wants to write to.
@@ -155,6 +176,17 @@ func metaJSON(name snapshot.Name, meta transcript.Meta, more ...pair) (json.RawM
 		out = append(append(out[:len(out)-1], ','), rest[1:]...)
 	}
 	return out, nil
+}
+
+// entryJSON is a snapshot in a list: its metadata, where that can be read, and
+// its state.
+func entryJSON(e snapshot.Entry, more ...pair) (json.RawMessage, error) {
+	state := append([]pair{{"state", e.State}, {"auto", e.Name.Auto()}}, more...)
+	if e.State == snapshot.StateOK {
+		return metaJSON(e.Name, e.Meta, state...)
+	}
+	head := []pair{{"name", e.Name}, {"updatedAt", e.Meta.UpdatedAt}, {"problem", cause(e.Problem)}}
+	return object(append(head, state...)...)
 }
 
 // pair is a key and its value in an [object].

@@ -64,14 +64,13 @@ func TestSave(t *testing.T) {
 
 	w.untouched(func() {
 		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save v1 --overwrite", "save", "v1")
-		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save V1 --overwrite", "save", "V1")
+		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess save v1 --overwrite", "save", "V1")
 		w.fails(plugin.Usage, "save: the name is missing; give one, as in: sess save v1", "save")
 		w.fails(plugin.InvalidName, `"sql opt" is no name for a snapshot: a name has no spaces; try sql-opt`, "save", "sql opt")
 		w.fails(plugin.InvalidName, "pre-load~x begins like the program's own backups; choose a name without pre-…~ in front; backups can be loaded, copied from and deleted",
 			"save", "pre-load~x")
 		w.fails(plugin.Usage, `tag key "a b": want at most 64 letters, digits, dots, hyphens or underscores; put other text into the value or the note`,
 			"save", "v2", "--tags=a b=c")
-		w.fails(plugin.Usage, "save: a name and --auto-name exclude each other; leave one of them out", "save", "v2", "--auto-name")
 	})
 
 	w.say(w.ref, "more", 2)
@@ -308,12 +307,13 @@ func TestLoadOfDamagedOnes(t *testing.T) {
 		for _, argv := range [][]string{{"rename", "newer", "x"}, {"tag", "newer", "a=b"}, {"pin", "newer"}, {"save", "newer", "--overwrite"}, {"copy", "newer", "y"}} {
 			w.refused(plugin.NewerFormat, argv...)
 		}
+		w.refused(plugin.NewerFormat, "verify", "newer")
 		if e := w.refused(plugin.Corrupt, "verify"); !strings.Contains(e.Message, "empty") {
 			t.Errorf("verify says %q, want the snapshot empty in it", e.Message)
 		}
 	})
 	text := w.do("list").Text
-	for _, want := range []string{"damaged: ", "sess/99"} {
+	for _, want := range []string{"damaged: it is empty", "written by a newer version (format sess/99)"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("list says\n%s\nwant %q in it", text, want)
 		}
@@ -616,6 +616,45 @@ func TestDeleteOfTheSelected(t *testing.T) {
 	}
 }
 
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "v1")
+	id := w.list("v1").ID
+	w.says("session s1 shows no snapshot", "selected")
+	if got := string(w.do("selected").Data); got != "null" {
+		t.Errorf("nothing selected is %s, want null", got)
+	}
+	before := w.peek(w.ref)
+	w.says("session s1 shows v1, read-only (sess deselect goes back)", "select", "v1")
+	if got := w.peek(w.ref); got.selected != id || got.revision != before.revision {
+		t.Errorf("after select: %+v", got)
+	}
+	w.says("session s1 shows v1, read-only", "selected")
+	w.do("save", "still-live")
+	w.says("session s1 is shown again", "deselect")
+	w.says("session s1 shows no snapshot: nothing to do", "deselect")
+
+	w.do("select", "v1")
+	w.do("load", "v1") // nothing differs, and yet the view ends
+	if got := w.peek(w.ref).selected; got != "" {
+		t.Errorf("after a load the session still shows %s", got)
+	}
+	w.do("select", "v1")
+	w.say(w.ref, "more", 1)
+	w.do("load", "v1")
+	if got := w.peek(w.ref).selected; got != "" {
+		t.Errorf("after a load the session still shows %s", got)
+	}
+	w.untouched(func() {
+		w.refused(plugin.NotFound, "select", "nosuch")
+		for _, verb := range []string{"select", "load", "delete"} {
+			w.fails(plugin.NotFound, `session s2 has no snapshot "v1"; see those it has with: sess list --include-auto --of-session=s2`, verb, "v1", "--of-session=s2")
+		}
+	})
+	w.do("load", "v1", "--of-session=s1")
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
@@ -716,7 +755,11 @@ func TestPinAndTag(t *testing.T) {
 	w.says("unpinned v1", "unpin", "v1")
 	w.says("v1: a=1, b=x=y; note: hello", "tag", "v1", "b=x=y", "--note=hello")
 	w.says("v1: a=1, b=x=y; note: hello (as before)", "tag", "v1", "b=x=y")
-	w.says("v1: no tags", "tag", "v1", "--remove=a", "--remove=b", "--note=")
+	w.do("tag", "v1", "--tags=c=1,\"d=x,y\"")
+	if got := w.list("v1").Tags["d"]; got != "x,y" {
+		t.Errorf("tag d is %q, want x,y", got)
+	}
+	w.says("v1: no tags", "tag", "v1", "--remove=a", "--remove=b", "--remove=c", "--remove=d", "--note=")
 	w.fails(plugin.Usage, "tag: nothing to change is given; as in: sess tag v1 key=value", "tag", "v1")
 	w.refused(plugin.Usage, "tag", "v1", "novalue")
 	w.refused(plugin.NotFound, "tag", "nosuch", "a=b")
@@ -836,5 +879,90 @@ func TestInternalsAreUnknownToPeople(t *testing.T) {
 				t.Errorf("%s: sess %q: %s", caller, argv, e.Text())
 			}
 		}
+	}
+}
+
+// There is no index beside the files: what is put into the folder is there, and
+// what is taken away is gone, without a restart.
+func TestTheFilesAreTheTruth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	for _, name := range []string{"a", "b", "c"} {
+		w.do("save", name)
+	}
+	data, err := os.ReadFile(filepath.Join(w.pool(), "b.sess.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(w.pool(), "b.sess.json")); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"d.sess.json": data, "e.sess.json.tmp": data, ".f.sess.json": data, "notes.txt": data,
+	} {
+		if err := os.WriteFile(filepath.Join(w.pool(), name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "c", "d"}, sorted(w.names())); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	w.refused(plugin.NotFound, "load", "b")
+	w.say(w.ref, "more", 1)
+	w.do("load", "d")
+	if n := len(w.messages(w.ref)); n != 10 {
+		t.Errorf("after loading the file put there: %d messages, want 10", n)
+	}
+}
+
+// The same name in two projects is two snapshots, however alike the projects'
+// names are.
+func TestProjectsDoNotMix(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	projects := []string{"spec-rl", "spec_rl", "spec.rl", "외주", "개인"}
+	for i, project := range projects {
+		w.ref = w.session(project, "s", i+1)
+		w.do("save", "main")
+		w.do("save", "auto~")
+	}
+	w.ref.Project = projects[0]
+	w.do("delete", "--prefix=auto", "--confirm")
+	for i, project := range projects {
+		w.ref.Project = project
+		if m := w.list("main"); m.Messages != i+1 {
+			t.Errorf("project %s has the snapshot of another: %+v", project, m)
+		}
+		if n := len(w.names()); n != 2 && i > 0 {
+			t.Errorf("project %s has %d snapshots after a deletion in another, want 2", project, n)
+		}
+	}
+}
+
+// A copy is independent of its source, and what people have set on a snapshot
+// outlives what is done to it later.
+func TestWhatPeopleSetStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "alpha", "--tags=x=1,y=2", "--note=plan")
+	w.do("pin", "alpha")
+	w.say(w.ref, strings.Repeat("long ", 10000), 40)
+	w.do("save", "alpha", "--overwrite")
+	w.do("rename", "alpha", "beta")
+	w.do("copy", "beta", "gamma")
+	w.do("tag", "gamma", "x=9")
+	w.start(false)
+	beta := w.list("beta")
+	if beta.Note != "plan" || !cmp.Equal(beta.Tags, map[string]string{"x": "1", "y": "2"}) || !beta.Pinned || beta.Messages != 50 {
+		t.Errorf("beta is %+v", beta)
+	}
+	if gamma := w.list("gamma"); gamma.Note != "plan" || gamma.Tags["x"] != "9" || gamma.Pinned {
+		t.Errorf("gamma is %+v", gamma)
+	}
+	w.do("delete", "beta")
+	w.do("verify", "gamma")
+	w.do("new", "--from=gamma")
+	if n := len(w.messages(w.active)); n != 50 {
+		t.Errorf("the session from the copy has %d messages, want 50", n)
 	}
 }

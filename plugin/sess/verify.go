@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sess/dispatch"
@@ -17,7 +18,7 @@ func verifyVerb() verb {
 			Name:     "verify",
 			Summary:  "Read snapshots whole and check every checksum",
 			Help:     "Without a name all snapshots of the pool are checked. Nothing is changed.",
-			Examples: []string{"sess verify", "sess verify v1 v2"},
+			Examples: []string{"verify", "verify v1 v2"},
 			Args: []plugin.Arg{{
 				Name: "names", Type: plugin.TypeString, Help: "snapshots, by name or id",
 				Repeated: true, Complete: completeSnapshot,
@@ -43,7 +44,7 @@ func verify(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	var report snapshot.VerifyReport
 	if pool != nil {
-		if report, err = pool.Verify(ctx, names, r.progress("verifying", "snapshots")); err != nil {
+		if report, err = r.verifyPool(ctx, pool, names); err != nil {
 			return plugin.Result{}, err
 		}
 	}
@@ -64,6 +65,32 @@ func verify(ctx context.Context, r *request) (plugin.Result, error) {
 		pair{"problems", json.RawMessage("[]")}, pair{"unreferenced", unreferenced})
 }
 
+// verifyPool checks what this version can read. What a newer one wrote is passed
+// over with a notice, and refused where it is asked for by name.
+func (r *request) verifyPool(ctx context.Context, pool *snapshot.Pool, names []snapshot.Name) (snapshot.VerifyReport, error) {
+	entries, err := pool.List(ctx)
+	if err != nil {
+		return snapshot.VerifyReport{}, err
+	}
+	newer := map[snapshot.Name]bool{}
+	for _, e := range entries {
+		if e.State != snapshot.StateNewer {
+			continue
+		}
+		if slices.Contains(names, e.Name) {
+			_, err := pool.Read(ctx, e.Name)
+			return snapshot.VerifyReport{}, err
+		}
+		newer[e.Name] = true
+		if len(names) == 0 {
+			r.notices = append(r.notices, fmt.Sprintf("%s was not checked: %s", e.Name, e.Problem))
+		}
+	}
+	report, err := pool.Verify(ctx, names, r.progress("verifying", "snapshots"))
+	report.Problems = slices.DeleteFunc(report.Problems, func(p snapshot.Problem) bool { return newer[p.Name] })
+	return report, err
+}
+
 // damage is the failure of a check, with what was found.
 func damage(problems []snapshot.Problem, checked string) error {
 	const most = 20
@@ -73,7 +100,7 @@ func damage(problems []snapshot.Problem, checked string) error {
 			lines = append(lines, fmt.Sprintf("… and %d more", len(problems)-most))
 			break
 		}
-		line := fmt.Sprintf("%s: %s (%s)", p.Name, p.Reason, p.File)
+		line := fmt.Sprintf("%s: %s (%s)", p.Name, cause(p.Reason), p.File)
 		if p.Chunk != "" {
 			line = fmt.Sprintf("%s: chunk %.12s: %s (%s)", p.Name, p.Chunk, p.Reason, p.File)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"sess/dispatch"
@@ -18,7 +17,7 @@ func viewVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "view",
 			Summary:  "Show what is in a snapshot, without loading it",
-			Examples: []string{"sess view v1", "sess view v1 --limit=100"},
+			Examples: []string{"view v1", "view v1 --limit=100"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Int("limit", 20, "how many messages, the last ones").Min(1).Max(1000)
@@ -78,25 +77,22 @@ func shownList(doc *transcript.Document) *transcript.List {
 	return &transcript.List{}
 }
 
-// lastRecords reads the last n records, fewer where they are too large, and says
-// which is the first of them.
+// lastRecords reads the last n records, fewer where they are too large together,
+// and says which is the first of them.
 func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, n int) ([]transcript.Record, int, error) {
 	l := shownList(snap.Doc)
 	var records []transcript.Record
+	size := 0
 	for rec, err := range l.All(pool.Plain, max(0, l.Records-n), l.Records) {
 		if err != nil {
 			return nil, 0, &snapshot.DamagedError{Name: snap.Name, File: snap.File, Reason: err.Error(), Err: err}
 		}
 		records = append(records, rec)
-	}
-	size, keep := 0, 0
-	for _, rec := range slices.Backward(records) {
-		if size += len(rec); size > viewBytes {
-			break
+		for size += len(rec); size > viewBytes; records = records[1:] {
+			size -= len(records[0])
 		}
-		keep++
 	}
-	return records[len(records)-keep:], l.Records - keep, nil
+	return records, l.Records - len(records), nil
 }
 
 // compacted reports whether the model's history was shortened, so that it holds

@@ -323,7 +323,10 @@ func DecodeRecordJSON(v json.RawMessage) (Record, error) {
 	return r, nil
 }
 
-var errNotUTF8 = errors.New("it is not UTF-8 text")
+var (
+	errNotUTF8 = errors.New("it is not UTF-8 text")
+	errEmpty   = errors.New("it is empty")
+)
 
 // record reads a value as the record it stands for.
 func (p *parser) record() (Record, error) {
@@ -539,7 +542,10 @@ func Decode(data []byte) (*Document, error) {
 	d := &Document{}
 	p := parser{data: data}
 	err := p.document(d, false)
-	if err == nil && !utf8.Valid(data) {
+	switch {
+	case len(data) == 0:
+		err = errEmpty // as a crash of another program may leave a file
+	case err == nil && !utf8.Valid(data):
 		err = errNotUTF8
 	}
 	return d.decoded(err)

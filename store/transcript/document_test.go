@@ -108,7 +108,7 @@ func TestDecodeRefuses(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	list := func(s string) string { return `{"format":"sess/1","lists":{"messages":` + s + `}}` }
 	for _, tc := range []struct{ name, data, says string }{
-		{"empty file", "", "too early"},
+		{"empty file", "", "is empty"},
 		{"zeros", "\x00\x00\x00\x00", "an object is due"},
 		{"garbage", "hello", "an object is due"},
 		{"an array", "[]", "an object is due"},
