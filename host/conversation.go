@@ -51,7 +51,7 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
 		},
 		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
-		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
+		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
 	})
 	return c, err
 }

@@ -90,7 +90,7 @@ func (h *Host) add(m *plugin.Manifest) error {
 			return r, r.close
 		},
 		ReadOnly: func(call plugin.Call) bool { return h.readOnly(p, call) },
-		Logger:   h.log.With("plugin", m.ID),
+		Logger:   h.log,
 	})
 	return nil
 }

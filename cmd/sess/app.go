@@ -248,12 +248,16 @@ func (a *app) closeHost(ctx context.Context) error {
 	return h.Close(ctx)
 }
 
-// logger is where logs go: to stderr with -v, and always what is an error.
+// logger is where logs go beside the home's log file: with -v to stderr. What
+// libraries write to the log of the process goes the same way.
 func (a *app) logger() *slog.Logger {
 	if !a.flags.Verbose {
+		slog.SetDefault(slog.New(slog.DiscardHandler))
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	logger := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	slog.SetDefault(logger)
+	return logger
 }
 
 // commands lists everything that can stand first on the command line.

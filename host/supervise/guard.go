@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
+	"time"
 )
 
 // Guard runs the command args[0] with the arguments args[1:] and gives a
@@ -34,19 +34,15 @@ func Guard(args []string) int {
 		}
 		return 126
 	}
-	var mu sync.Mutex // guards reaped
-	reaped := false
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		mu.Lock()
-		defer mu.Unlock()
-		if !reaped {
-			endOwnGroup(cmd.Process)
-		}
+		endOwnGroup(cmd.Process)
 	}()
 	_ = cmd.Wait() // the state tells
-	mu.Lock()
-	reaped = true
-	mu.Unlock()
+	if !cmd.ProcessState.Success() {
+		// The end of the host may be what the command failed of, by a broken
+		// pipe: then what it started must not be left to itself.
+		<-time.After(lingering)
+	}
 	return exitStatus(cmd.ProcessState)
 }

@@ -415,11 +415,11 @@ func TestStartFaultsSayWhatIsWrong(t *testing.T) {
 		{name: "missing interpreter", cfg: func(c *supervise.Config) { c.Exe = file("script", "#!/no/such/sh\n", 0o755) }, parts: []string{"interpreter /no/such/sh"}, unix: true},
 		{name: "wrong checksum", cfg: func(c *supervise.Config) { c.SHA256 = strings.Repeat("ab", 32) }, code: plugin.Corrupt, parts: []string{self(), sum(t, self()), strings.Repeat("ab", 32)}},
 	} {
+		if test.unix && runtime.GOOS == "windows" {
+			continue // it knows no such files
+		}
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if test.unix && runtime.GOOS == "windows" {
-				t.Skip("Windows knows no such files")
-			}
 			cfg := config(test.role)
 			if test.cfg != nil {
 				test.cfg(&cfg)

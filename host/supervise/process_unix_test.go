@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -103,6 +104,47 @@ func TestNothingOutlivesAKilledHost(t *testing.T) {
 				t.Errorf("left in the runtime dir: %q", left)
 			}
 		})
+	}
+}
+
+func TestStartingAndClosingLeavesNothingBehind(t *testing.T) {
+	dir := shortDir(t)
+	cycle := func(mux bool) {
+		t.Helper()
+		cfg := config("plugin")
+		cfg.Manifest.Mux, cfg.RuntimeDir = &mux, dir
+		s := supervise.New(cfg)
+		mustDispatch(t, s, "pid")
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	descriptors := func() int {
+		entries, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	cycle(true) // makes what the process keeps
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for i := range 10 {
+		cycle(i%2 == 0)
+	}
+	// The last of go-plugin's goroutines end a moment after its Kill returns.
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		g, f := runtime.NumGoroutine(), descriptors()
+		if g <= goroutines && f <= files {
+			break
+		}
+		if time.Now().After(end) {
+			stacks := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines and %d open files have become %d and %d\n%s",
+				goroutines, files, g, f, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Errorf("left in the runtime dir: %q", left)
 	}
 }
 

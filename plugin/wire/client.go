@@ -95,7 +95,7 @@ func (c *Client) serve(runtime plugin.Runtime) (uint32, error) {
 			Err:     err,
 		}
 	}
-	opts := append(serverOptions(nil), grpc.WaitForHandlers(true))
+	opts := append(serverOptions(func(string) {}), grpc.WaitForHandlers(true))
 	if config := c.tls(); config != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(config)))
 	}

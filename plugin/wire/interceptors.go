@@ -24,20 +24,17 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// serverOptions are those of every server. onCall, if not nil, runs before each
-// call is handled.
-func serverOptions(onCall func()) []grpc.ServerOption {
-	if onCall == nil {
-		onCall = func() {}
-	}
+// serverOptions are those of every server. onCall learns of each call, by the
+// full name of its method, before it is handled.
+func serverOptions(onCall func(method string)) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			onCall()
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			onCall(info.FullMethod)
 			return handle(incoming(ctx), req)
 		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			onCall()
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			onCall(info.FullMethod)
 			return handle(srv, &identified{stream, incoming(stream.Context())})
 		}),
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -26,8 +27,8 @@ type ServeOptions struct {
 //
 // Stdin is the plugin's lifeline: the host holds the other end, and when it
 // closes, also because the host was killed, Serve ends the process at once,
-// with its whole process group where the process leads one. Code of the plugin
-// reads an empty stdin instead.
+// with its whole process group where the process leads one. So it does when the
+// connection breaks. Code of the plugin reads an empty stdin instead.
 //
 // The environment variables of the handshake are gone by the time the plugin's
 // methods run, so that processes started by them inherit none. Call it once,
@@ -45,16 +46,34 @@ func Serve(p plugin.Plugin, opts ServeOptions) {
 	holdLifeline()
 
 	forget := sync.OnceFunc(clearHandshake)
+	var served, dismissed atomic.Bool
+	onCall := func(method string) {
+		forget()
+		served.Store(true)
+		if method == shutdownMethod {
+			dismissed.Store(true)
+		}
+	}
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake,
 		VersionedPlugins: map[int]goplugin.PluginSet{
 			plugin.ProtocolVersion: {pluginName: &pluginSide{plugin: p, log: logger}},
 		},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(opts, serverOptions(forget)...)...)
+			return grpc.NewServer(append(opts, serverOptions(onCall)...)...)
 		},
 	})
+	switch {
+	case dismissed.Load(): // the host sees to what is left of the group
+	case served.Load(): // it ended for another reason, such as the host's death
+		endGroup()
+	default: // go-plugin has logged why it could not even begin
+		os.Exit(1)
+	}
 }
+
+// shutdownMethod is by what a host ends a plugin that it is done with.
+const shutdownMethod = "/plugin.GRPCController/Shutdown"
 
 const byHand = `This program is a plugin of sess. It does nothing by itself: sess starts it
 when one of its commands is used. "sess plugins list" shows the plugins there are.
@@ -66,6 +85,7 @@ func holdLifeline() {
 	if empty, err := os.Open(os.DevNull); err == nil {
 		os.Stdin = empty
 	}
+	surviveBrokenPipes()
 	go func() {
 		// Nobody writes to it; whatever ends the reading, the host is gone.
 		_, _ = io.Copy(io.Discard, lifeline)

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 )
 
@@ -15,3 +16,7 @@ func endGroup() {
 	}
 	os.Exit(1)
 }
+
+// surviveBrokenPipes makes a write to stderr fail instead of ending the process
+// when the host is gone: the process must live to end its group.
+func surviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -238,8 +238,8 @@ func (f *faults) at(t *testing.T, k int, dead bool) bool {
 		t.Errorf("%s: the names hold %q; want %q or %q", where, after, f.before, f.done)
 	case err == nil && (now != f.done || after != f.done):
 		t.Errorf("%s: it reported success, and the names hold %q, then %q; want %q", where, now, after, f.done)
-	case err != nil && !dead && now != f.before && now != f.done:
-		t.Errorf("%s: after the error the names hold %q, want %q", where, now, f.before)
+	case err != nil && !dead && now != after:
+		t.Errorf("%s: after the error the names hold %q, and after the next start %q", where, now, after)
 	}
 	if want := map[string]string{f.before: f.trashBefore, f.done: f.trashDone}[after]; f.before != f.done && trash != want {
 		t.Errorf("%s: with %q the trash shows %q, want %q", where, after, trash, want)

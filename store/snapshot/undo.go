@@ -193,6 +193,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		var names []Name
 		names, err = p.names()
 		landed = !slices.Contains(names, op.From)
+		if err == nil && !landed && len(op.Trash) > 0 {
+			// Its old name may have been given anew since.
+			landed, err = p.replaced(op)
+		}
 	default:
 		landed, err = p.replaced(op)
 	}
@@ -214,8 +218,8 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 	return Void, durable.Remove(p.fs, op.file())
 }
 
-// replaced reports whether an overwrite happened: its copy of the old document
-// is in the trash, and the name holds something else.
+// replaced reports whether a document was replaced: its copy is in the trash, and
+// the name holds something else.
 func (p *Pool) replaced(op *Op) (bool, error) {
 	old, err := p.readTrash(op.Trash[0])
 	if err != nil || old == nil {
@@ -309,6 +313,9 @@ func (p *Pool) doAgain(op *Op, r *UndoResult, dry bool) error {
 	next, err := p.readTrash(op.Swapped[0])
 	if err != nil {
 		return err
+	}
+	if next == nil && op.State == OpUndoing {
+		return nil // an undo that failed before it touched the name
 	}
 	return p.swap(op.To, next, op.Trash, r, dry)
 }

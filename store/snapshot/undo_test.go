@@ -647,3 +647,30 @@ func TestUndoneMetaStaysReadable(t *testing.T) {
 		t.Errorf("redo brought back %+v, %v; want the note", s, err)
 	}
 }
+
+func TestRecoverKeepsWhatARenameReplaced(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "A")
+	put(t, p, "b", "B")
+	if _, _, err := p.Rename(t.Context(), "a", "b", snapshot.RenameOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+	// As if the process had died before the record was closed, and the old name
+	// had been given anew before anybody looked.
+	op, err := p.Undoable(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(p.Dir(), ".ops", op.ID+".json")
+	record := string(readFile(t, file))
+	writeFile(t, strings.Replace(record, `"state":"closed"`, `"state":"open"`, 1), file)
+	put(t, p, "a", "new")
+	r, err := p.Recover(t.Context(), nil)
+	if err != nil || len(r) != 1 || r[0].Outcome != snapshot.Landed {
+		t.Errorf("Recover: %+v, %v; want the rename landed", r, err)
+	}
+	if _, err := p.RestoreTrash(t.Context(), "b", "old"); err != nil || first(t, p, "old") != "B" {
+		t.Errorf("what the rename replaced is lost: %v", err)
+	}
+}
