@@ -24,7 +24,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 			Name: "chat", Summary: "talk with a model in a live session",
 			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
 				"A line that begins with a slash is a command: /help lists them.",
-			Examples: []string{"sess chat", "sess chat --message 'hello'", "echo hello | sess chat"},
+			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
 				fs.String("model", "", "model to talk with, provider/model")
@@ -39,7 +39,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		}, {
 			Name: "completion", Summary: "print the completion script for a shell",
 			Help:     "Load it with: source <(sess completion bash), likewise zsh; sess completion fish | source.",
-			Examples: []string{"sess completion bash"},
+			Examples: []string{"completion bash"},
 			Args:     []plugin.Arg{{Name: "shell", Type: plugin.TypeString, Required: true, Help: "bash, zsh or fish", Complete: "shell"}},
 			Effect:   plugin.EffectRead, Run: a.completion,
 		}},

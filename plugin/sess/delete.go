@@ -118,7 +118,11 @@ func itThem(n int) string {
 
 // leaveViews shows sessions again that showed one of these snapshots.
 func (r *request) leaveViews(ctx context.Context, ids []string) {
-	for _, live := range r.liveSessions(ctx) {
+	sessions, err := r.liveSessions(ctx)
+	if err != nil {
+		r.notices = append(r.notices, "a session may still show a deleted snapshot: "+explain(err).Text())
+	}
+	for _, live := range sessions {
 		if live.Selected == "" || !slices.Contains(ids, live.Selected) {
 			continue
 		}

@@ -68,6 +68,14 @@ func explainTaken(err error, whenTaken func(stored string) string) *plugin.Error
 		return named(plugin.Usage, err, "%s: %d %s are too many", e.Field, e.Got, e.Unit).
 			WithHint("keep to at most %d %s", e.Limit, e.Unit)
 	}
+	if errors.Is(err, snapshot.ErrStale) {
+		return named(plugin.Conflict, err, "somebody else has undone or redone it meanwhile").
+			WithHint("see how things stand with: %s", command("list", "--include-auto"))
+	}
+	if errors.Is(err, snapshot.ErrGone) {
+		return named(plugin.NotFound, err, "what it would bring back is no longer in the trash").
+			WithHint("see what is there with: %s", command("trash", "list"))
+	}
 	return system(err)
 }
 

@@ -430,13 +430,13 @@ func (h *host) Call(_ context.Context, method string, params json.RawMessage) (j
 		for ref, s := range h.sessions {
 			list = append(list, map[string]any{"projectId": ref.Project, "id": ref.ID, "active": ref == h.active, "selected": s.selected})
 		}
-		return json.Marshal(map[string]any{"sessions": list})
+		return json.Marshal(list)
 	case "sessions.use":
-		var use struct{ ProjectID, SessionID string }
+		var use struct{ Project, ID string }
 		if err := json.Unmarshal(params, &use); err != nil {
 			return nil, err
 		}
-		ref := plugin.SessionRef{Project: use.ProjectID, ID: use.SessionID}
+		ref := plugin.SessionRef{Project: use.Project, ID: use.ID}
 		if h.sessions[ref] == nil {
 			return nil, plugin.Errorf(plugin.NotFound, "no session %s", ref.ID)
 		}

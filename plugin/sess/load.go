@@ -155,7 +155,7 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 	r.settleUndecided(ctx)
 	live, err := r.runtime.Session(ctx, r.ref)
 	switch {
-	case has(err, plugin.NotFound) && r.ref.ID != "":
+	case has(err, plugin.NotFound) && want.snap.Doc.Meta.SessionID == r.ref.ID:
 		live = &plugin.Session{Ref: r.ref} // it was deleted; the load makes it again
 	case err != nil:
 		return nil, err

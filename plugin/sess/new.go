@@ -202,7 +202,7 @@ func sessionID(now time.Time) string {
 
 // useSession makes a session of the project the active one.
 func (r *request) useSession(ctx context.Context, id string) error {
-	params, err := object(pair{"projectId", r.key.Project}, pair{"sessionId", id})
+	params, err := object(pair{"project", r.key.Project}, pair{"id", id})
 	if err != nil {
 		return err
 	}

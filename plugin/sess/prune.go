@@ -81,7 +81,10 @@ func (r *request) pruneOne(ctx context.Context, k poolKey) (pruned, error) {
 	if err != nil {
 		return done, err
 	}
-	policy := r.policy(ctx, entries, r.ref, nil)
+	policy, err := r.policy(ctx, entries, r.ref, nil)
+	if err != nil {
+		return done, err
+	}
 	policy.OlderThan, policy.Keep = r.Duration("older-than"), int(r.Int("keep"))
 	op := r.op(snapshot.OpPrune, "")
 	op.Project = k.Project

@@ -19,20 +19,18 @@ type liveSession struct {
 	Selected string `json:"selected"` // id of the snapshot shown instead of it
 }
 
-// liveSessions asks the host for its sessions. Retention and views go on without
-// an answer.
-func (s *service) liveSessions(ctx context.Context) []liveSession {
+// liveSessions asks the host for its sessions. Without an answer nothing is
+// known of what they need, so whoever asks must leave everything as it is.
+func (s *service) liveSessions(ctx context.Context) ([]liveSession, error) {
 	body, err := s.runtime.Call(ctx, "sessions.list", json.RawMessage("{}"))
-	var list struct {
-		Sessions []liveSession `json:"sessions"`
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &list)
-	}
 	if err != nil {
-		s.log.WarnContext(ctx, "list sessions", "err", err)
+		return nil, fmt.Errorf("list the sessions: %w", err)
 	}
-	return list.Sessions
+	var list []liveSession
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("list the sessions: %w", err)
+	}
+	return list, nil
 }
 
 // roomFor refuses a further snapshot named by a person where the cap is reached
@@ -65,13 +63,17 @@ func (r *request) roomFor(ctx context.Context, pool *snapshot.Pool, name snapsho
 
 // policy is the retention that the configuration asks for. ref is the session of
 // the call; it may be empty.
-func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plugin.SessionRef, exempt []string) snapshot.Policy {
+func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plugin.SessionRef, exempt []string) (snapshot.Policy, error) {
+	sessions, err := s.liveSessions(ctx)
+	if err != nil {
+		return snapshot.Policy{}, err
+	}
 	active := map[string]bool{}
 	if ref.ID != "" {
 		active[ref.ID] = true
 	}
 	selected := map[string]bool{}
-	for _, live := range s.liveSessions(ctx) {
+	for _, live := range sessions {
 		if live.Active {
 			active[live.ID] = true
 		}
@@ -97,7 +99,7 @@ func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plug
 			}
 			return ""
 		},
-	}
+	}, nil
 }
 
 // retain applies the cap after a call has added to the pool. The call has
@@ -112,10 +114,13 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	if err == nil && len(entries) <= most {
 		return
 	}
+	var policy snapshot.Policy
+	if err == nil {
+		policy, err = r.policy(ctx, entries, ref, exempt)
+	}
 	var report snapshot.PruneReport
 	if err == nil {
-		report, err = pool.Prune(ctx, r.policy(ctx, entries, ref, exempt),
-			snapshot.PruneOptions{Automatic: true, NoRecord: true, Op: r.op(snapshot.OpPrune, "")})
+		report, err = pool.Prune(ctx, policy, snapshot.PruneOptions{Automatic: true, NoRecord: true, Op: r.op(snapshot.OpPrune, "")})
 	}
 	if err != nil {
 		r.log.WarnContext(ctx, "prune after save", "err", err)
@@ -166,8 +171,11 @@ func (s *service) tidy(ctx context.Context, pool *snapshot.Pool, exempt ...strin
 	if err != nil {
 		return snapshot.PruneReport{}, err
 	}
-	report, err := pool.Prune(ctx, s.policy(ctx, entries, plugin.SessionRef{}, exempt),
-		snapshot.PruneOptions{Automatic: true, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)}})
+	policy, err := s.policy(ctx, entries, plugin.SessionRef{}, exempt)
+	if err != nil {
+		return snapshot.PruneReport{}, err
+	}
+	report, err := pool.Prune(ctx, policy, snapshot.PruneOptions{Automatic: true, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)}})
 	if err != nil {
 		return report, err
 	}
