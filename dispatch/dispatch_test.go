@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -97,9 +98,7 @@ func saved(changes map[string]any) map[string]any {
 		"name": "v1", "note": "", "tags": nil, "overwrite": false, "limit": 20.0, "keep": "36h0m0s", "file": nil,
 		"format": "md", "backup": true, "noteGiven": false, "tagsGiven": false, "trigger": "manual",
 	}
-	for k, v := range changes {
-		m[k] = v
-	}
+	maps.Copy(m, changes)
 	return m
 }
 

@@ -232,7 +232,7 @@ func wrap(b *strings.Builder, lead, text string, indent int) {
 	line := lead
 	width := utf8.RuneCountInString(lead[strings.LastIndexByte(lead, '\n')+1:])
 	empty := true
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		n := utf8.RuneCountInString(word)
 		if !empty && width+1+n > helpWidth {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -55,9 +56,30 @@ var calls = []callRow{
 type exception struct{ where, name, why string }
 
 var exceptions = []exception{
+	{"cmd/sess", "os.MkdirTemp", "the demo's home is thrown away"},
+	{"cmd/sess", "os.RemoveAll", "the demo's home is thrown away"},
 	{"dispatch", "panic", "a handler that asks for a flag or an argument its verb does not declare is a bug in the program"},
 	{"dispatch", "hostFields", "a fixed list, never written to"},
+	{"host/chat", "panic", "what is encoded are the program's own types, which have JSON"},
+	{"host/supervise", "os.Mkdir", "socket folders last as long as a process: nothing in them has to survive a power cut"},
+	{"host/supervise", "os.MkdirAll", "socket folders last as long as a process"},
+	{"host/supervise", "os.Remove", "socket folders last as long as a process"},
+	{"host/supervise", "os.RemoveAll", "socket folders last as long as a process"},
+	{"host/supervise", "os.Stdin", "the guard of a plugin is a whole process: its streams are the plugin's"},
+	{"host/supervise", "os.Stdout", "the guard of a plugin is a whole process: its streams are the plugin's"},
+	{"host/supervise", "os.Stderr", "the guard of a plugin is a whole process: its streams are the plugin's"},
+	{"host/supervise", "unsafe.Pointer", "waitid, which leaves the process to be reaped, has no wrapper in the standard library"},
+	{"host/supervise/process_test.go", "time.Sleep", "a program that is slow to start"},
+	{"host/supervise/process_unix_test.go", "time.Sleep", "the end of a process that is no child gives no event"},
+	{"plugin/sess", "panic", "the verbs are declared in the program: a wrong declaration is a bug that every test meets"},
+	{"plugin/wire", "os.Unsetenv", "what the host told the plugin alone is not for the processes that the plugin starts"},
+	{"store/chunk", "encoders", "a pool of idle encoders: costly to make, without state between two uses"},
+	{"store/chunk", "decoders", "a pool of idle decoders: costly to make, without state between two uses"},
+	{"store/chunk", "panic", "the options of encoder and decoder are constant"},
 	{"store/durable", "errNotDir", "the system's own error number"},
+	{"store/session", "defaultLayout", "a fixed list, never written to"},
+	{"store/session", "panic", "what is encoded are the program's own types, which have JSON"},
+	{"store/transcript", "panic", "what is encoded are the program's own types, which have JSON"},
 	{"surfaces", "panic", "what is encoded are the program's own types, which have JSON"},
 }
 
@@ -80,6 +102,28 @@ func TestCalls(t *testing.T) {
 	}
 	for _, problem := range append(tree.check(), tree.idle()...) {
 		t.Error(problem)
+	}
+}
+
+// TestScriptsSkipBySystemOnly keeps scripts from being switched off quietly.
+func TestScriptsSkipBySystemOnly(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts (%v)", err)
+	}
+	line := regexp.MustCompile(`(?m)^\s*(\[.*\])?\s*(skip|stop)\b.*$`)
+	system := regexp.MustCompile(`^\[(windows|unix|!unix|linux|darwin|!linux|!darwin|root)\] skip `)
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range line.FindAllString(string(text), -1) {
+			if !system.MatchString(found) {
+				t.Errorf("%s: %q: a script may be skipped on a system that lacks the thing tested, with a reason, and in no other case", script, found)
+			}
+		}
 	}
 }
 

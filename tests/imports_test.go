@@ -25,11 +25,24 @@ type arrowRow struct {
 
 // arrows has one row for every package with code that is not a test.
 var arrows = []arrowRow{
+	{"cmd/sess", []string{"*"}, "wiring: the one place that knows all parts"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
-	{"host", []string{"plugin"}, "puts its parts together; snapshots are the plugin's business"},
+	{"host", []string{
+		"dispatch", "host/chat", "host/models", "host/supervise", "plugin", "store/chunk", "store/durable",
+		"store/session", "store/transcript", "surfaces",
+	}, "puts its parts together; snapshots are the plugin's business"},
+	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
+	{"host/models", []string{"plugin", "store/transcript"}, "a model turns records into events; it keeps nothing"},
+	{"host/supervise", []string{"plugin", "plugin/wire"}, "starts and watches processes, whatever they do"},
 	{"plugin", []string{"store/transcript"}, "the contract shares the record types and nothing else"},
+	{"plugin/sess", []string{"dispatch", "plugin", "plugin/wire", "store/snapshot", "store/transcript"}, "owns the named pool and reaches live sessions through plugin.Runtime alone"},
+	{"plugin/wire", []string{"plugin", "plugin/wire/pluginv1", "store/transcript"}, "carries the contract; adds no meaning"},
+	{"plugin/wire/pluginv1", nil, "generated from the protocol"},
+	{"store/chunk", []string{"store/durable", "store/transcript"}, "sealed chunks know nothing of names or sessions"},
 	{"store/durable", nil, "the lowest layer: the disk and nothing else"},
 	{"store/durable/durabletest", []string{"store/durable"}, "injects faults below every store's tests"},
+	{"store/session", []string{"store/chunk", "store/durable", "store/transcript"}, "live sessions; the named pool is the other side of the process boundary"},
+	{"store/snapshot", []string{"store/chunk", "store/durable", "store/transcript"}, "the named pool; live sessions are the other side of the process boundary"},
 	{"store/transcript", nil, "pure functions over bytes"},
 	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
 }
@@ -39,6 +52,13 @@ var arrows = []arrowRow{
 type reachRow struct{ from, to, why string }
 
 var unreachable = []reachRow{
+	{"host", "plugin/sess", "the host starts plugins, it does not contain them"},
+	{"host", "store/snapshot", "named snapshots belong to the plugin"},
+	{"host/chat", "host", "a part of the host gets what it needs handed to it"},
+	{"host/models", "host", "a part of the host gets what it needs handed to it"},
+	{"host/supervise", "host", "a part of the host gets what it needs handed to it"},
+	{"plugin/sess", "host", "a plugin runs in a process of its own"},
+	{"plugin/sess", "store/session", "live sessions belong to the host: plugin.Runtime is the way to them"},
 	{"surfaces", "dispatch", "a surface works over any Dispatcher, also a remote one"},
 	{"surfaces", "host", "a surface has no idea what answers it"},
 }
@@ -52,12 +72,20 @@ type moduleRow struct {
 }
 
 var modules = []moduleRow{
-	{"github.com/gofrs/flock", []string{"store/durable"}, "locks are taken through store/durable's FS, so that tests can inject faults"},
+	{"github.com/dustin/go-humanize", []string{"host", "plugin/sess"}, "sizes and ages for people"},
+	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
+	{"github.com/hashicorp/go-hclog", []string{"host/supervise"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started"},
+	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
+	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
+	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"host"}, "configuration is validated in one place"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
 	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},
-	{"golang.org/x/text", []string{"host"}, "messages of the validator; names as people type them"},
+	{"golang.org/x/term", []string{"cmd/sess"}, "only the command knows its terminal"},
+	{"golang.org/x/text", []string{"host", "plugin/sess"}, "messages of the validator; names as people type them"},
+	{"google.golang.org/grpc", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},
+	{"google.golang.org/protobuf", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},
 }
 
 // TestImports holds the tables over the packages as they are on each system.

@@ -2,7 +2,7 @@
 // as its authors keep it.
 //
 // The scripts in testdata/script run the built binary, each in a home of its
-// own; see scriptParams for the commands that they have. The README's commands
+// own; see [TestScript] for the commands that they have. The README's commands
 // run as they stand there. The source tests hold the table of imports and the
 // list of calls that have one place only.
 //

@@ -1,14 +1,74 @@
 package tests
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestReadme pastes every sh block of the README into one shell, from top to
+// bottom, in a home that is new. All commands have to succeed. The go commands
+// run in the module's folder, where the README expects its reader; of go test
+// only the compilation, since it would start this test again.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("the README is written for a Unix shell")
+	}
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := readmeScript(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	file := filepath.Join(t.TempDir(), "readme.sh")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.CommandContext(t.Context(), "bash", file)
+	shell.Dir = home
+	shell.Env = append(goEnv(t),
+		"HOME="+home,
+		"MODULE="+module,
+		"GOBIN="+filepath.Join(home, "bin"),
+		"PATH="+strings.Join([]string{binDir(t), filepath.Join(home, "bin"), os.Getenv("PATH")}, string(filepath.ListSeparator)),
+	)
+	if out, err := shell.CombinedOutput(); err != nil {
+		t.Errorf("the README's commands, up to the one that failed: %v\n%s", err, out)
+	}
+}
+
+// goEnv keeps Go's caches where they are when HOME changes.
+func goEnv(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "-json", "GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GOFLAGS", "GOTOOLCHAIN").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
+	}
+	vars := map[string]string{}
+	if err := json.Unmarshal(out, &vars); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"TMPDIR=" + os.TempDir()}
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
 
 // readmeScript is a bash script of all sh blocks. A block that is a command by
 // its looks but is fenced otherwise would escape, so those fences are refused.

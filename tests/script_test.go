@@ -16,19 +16,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// treesKey finds the trees that snaptree remembered in a script's values.
-type treesKey struct{}
-
-type rememberedTree struct {
-	dir   string
-	files map[string]string
-}
-
-// scriptParams runs the scripts in dir over the sess binary in bin. A script starts in an empty
+// TestScript runs every script of testdata/script. A script starts in an empty
 // folder, $WORK, with the built binary first in PATH and with no variables of
 // the caller's environment; HOME is $WORK/home and SESS_HOME is $HOME/.sess,
 // and neither exists yet. Beside testscript's own commands it may use:
@@ -45,7 +38,19 @@ type rememberedTree struct {
 //
 // FILE may be stdout or stderr; PATH "." is the whole document. In front of
 // umask, jsonpath, jsonmatch and sametree an exclamation mark turns the
-// meaning around. With -update, a run writes new output into the scripts.
+// meaning around. go test ./tests -update writes new output into the scripts.
+func TestScript(t *testing.T) {
+	testscript.Run(t, scriptParams(binDir(t), "testdata/script"))
+}
+
+// treesKey finds the trees that snaptree remembered in a script's values.
+type treesKey struct{}
+
+type rememberedTree struct {
+	dir   string
+	files map[string]string
+}
+
 func scriptParams(bin, dir string) testscript.Params {
 	return testscript.Params{
 		Dir:                 dir,

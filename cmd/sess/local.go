@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"sess/dispatch"
 	"sess/host"
@@ -159,10 +160,11 @@ func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
 	for _, c := range commands.Host {
 		names = append(names, c.Value)
 	}
-	line := "commands:"
+	var line strings.Builder
+	line.WriteString("commands:")
 	for _, n := range names {
-		line += " " + n
+		line.WriteString(" " + n)
 	}
-	return text + line + "\nexit status: 0 done, 2 usage, 3 not found, 4 exists or conflict, 5 busy,\n" +
+	return text + line.String() + "\nexit status: 0 done, 2 usage, 3 not found, 4 exists or conflict, 5 busy,\n" +
 		fmt.Sprintf("  6 denied, 7 damaged, 8 disk full, 9 unavailable, %d internal", plugin.Internal.Info().Exit)
 }

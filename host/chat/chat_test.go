@@ -154,14 +154,15 @@ func (d *desk) history() []string {
 	d.t.Helper()
 	var all []string
 	for _, h := range records[transcript.HistoryItem](d, transcript.ListHistory) {
-		s := string(h.Role)
+		var s strings.Builder
+		s.WriteString(string(h.Role))
 		for _, c := range h.ToolCalls {
-			s += fmt.Sprintf(" [%s %s %s]", c.ID, c.Name, c.Arguments)
+			fmt.Fprintf(&s, " [%s %s %s]", c.ID, c.Name, c.Arguments)
 		}
 		if h.ToolCallID != "" {
-			s += " of " + h.ToolCallID
+			s.WriteString(" of " + h.ToolCallID)
 		}
-		all = append(all, s+": "+h.Content)
+		all = append(all, s.String()+": "+h.Content)
 	}
 	return all
 }

@@ -58,11 +58,11 @@ func fill(v reflect.Value, n *int, text func(n int) string) {
 			v.SetMapIndex(key, value)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).Type() == reflect.TypeFor[error]() {
+		for _, field := range v.Fields() {
+			if field.Type() == reflect.TypeFor[error]() {
 				continue // a cause stays behind
 			}
-			fill(v.Field(i), n, text)
+			fill(field, n, text)
 		}
 	default:
 		panic("no filler for " + v.Type().String())

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"sess/store/transcript"
@@ -219,9 +220,7 @@ func (l *Live) clone() *Live {
 	c.Ops = slices.Clone(l.Ops)
 	c.pending = slices.Clone(l.pending)
 	c.sealed = make(map[string]int64, len(l.sealed))
-	for name, size := range l.sealed {
-		c.sealed[name] = size
-	}
+	maps.Copy(c.sealed, l.sealed)
 	return &c
 }
 

@@ -110,12 +110,12 @@ func TestTornLineIsSetAside(t *testing.T) {
 			if got := string(must(os.ReadFile(logPath(dir, "turn-001.jsonl")))(t)); got != c.log {
 				t.Errorf("log = %q, want %q", got, c.log)
 			}
-			aside := ""
+			var aside strings.Builder
 			for _, name := range must(filepath.Glob(logPath(dir, "*.torn-*")))(t) {
-				aside += string(must(os.ReadFile(name))(t))
+				aside.WriteString(string(must(os.ReadFile(name))(t)))
 			}
-			if aside != c.aside {
-				t.Errorf("set aside %q, want %q", aside, c.aside)
+			if aside.String() != c.aside {
+				t.Errorf("set aside %q, want %q", aside.String(), c.aside)
 			}
 		})
 	}

@@ -98,11 +98,12 @@ func TestPlan(t *testing.T) {
 
 func TestPlanCountLimitUnderPressure(t *testing.T) {
 	t.Parallel()
-	words := "keep1:100! keep2:99 keep3:98"
+	var words strings.Builder
+	words.WriteString("keep1:100! keep2:99 keep3:98")
 	for i := range 40 {
-		words += fmt.Sprintf(" auto%02d~:%d", i, 50-i)
+		fmt.Fprintf(&words, " auto%02d~:%d", i, 50-i)
 	}
-	keep, drop := snapshot.Plan(entries(words), snapshot.Policy{Max: 8}, planNow)
+	keep, drop := snapshot.Plan(entries(words.String()), snapshot.Policy{Max: 8}, planNow)
 	var names []string
 	for _, d := range keep {
 		names = append(names, string(d.Entry.Name))
