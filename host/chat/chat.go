@@ -131,12 +131,13 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	c.showNotices()
 	c.follow(ctx)
 	var err error
+	inJSON := false
 	switch text := strings.TrimSpace(line); {
 	case text == "":
 	case strings.HasPrefix(text, "//"):
 		err = c.turn(ctx, text[1:])
 	case text[0] == '/':
-		err = c.slash(ctx, text)
+		inJSON, err = c.slash(ctx, text)
 	default:
 		err = c.turn(ctx, text)
 	}
@@ -146,7 +147,7 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 		return err // an interrupted turn has told so
 	}
 	e := plugin.AsError(err)
-	c.out.Event(Event{Kind: EventError, Err: e})
+	c.out.Event(Event{Kind: EventError, Err: e, JSON: inJSON})
 	return e
 }
 
