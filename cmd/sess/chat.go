@@ -45,7 +45,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		return plugin.Result{}, err
 	}
 	if given {
-		err = c.Send(ctx, one)
+		err = c.SendAlone(ctx, one)
 	} else {
 		input := chat.Input{Reader: a.stdin}
 		if interactive {

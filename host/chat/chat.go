@@ -66,8 +66,8 @@ type Chat struct {
 	revision int64        // of ref, as people last saw it
 	switched *session.Ref // another session to show, not yet told
 
-	asked   string    // the id of the call that waits for a person, or ""
-	allowed chan bool // takes the person's answer; it has room for it
+	asked  string       // the id of the call that waits for a person, or ""
+	answer chan verdict // takes the person's answer; it has room for it
 
 	notices     []string       // of the background, not yet shown
 	events      []plugin.Event // not yet told to the plugins
