@@ -135,8 +135,11 @@ func trashEmpty(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 	}
 	what := fmt.Sprintf("%s, %s", count(n, "snapshot"), longSize(size))
+	if n == 0 {
+		what = longSize(size) + " that only undo and redo need"
+	}
 	switch {
-	case n == 0:
+	case size == 0:
 		return answer("nothing to remove from the trash", pair{"removed", 0}, pair{"bytes", 0})
 	case !r.Bool("confirm"):
 		words := []string{"trash", "empty", "--confirm"}

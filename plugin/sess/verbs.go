@@ -159,6 +159,14 @@ func hiddenNote(name snapshot.Name) string {
 	return "; the ~ in its name marks it auto-managed: lists hide it, and it is evicted first"
 }
 
+// replacedNote is what people must know where a name was taken over.
+func replacedNote(e snapshot.Entry) string {
+	if !e.Replaced {
+		return ""
+	}
+	return "; the version before is in the trash (sess undo brings it back)"
+}
+
 // metaJSON is a snapshot's metadata as one JSON object that begins with its
 // name; more pairs may follow.
 func metaJSON(name snapshot.Name, meta transcript.Meta, more ...pair) (json.RawMessage, error) {

@@ -77,6 +77,9 @@ type Entry struct {
 	Problem string // what is wrong; empty when State is StateOK
 	File    string // whole path
 	Future  bool   // dated later than the clock says
+	// Replaced is set by Save, Copy and Rename where the name held another
+	// snapshot, which lies in the trash now.
+	Replaced bool
 }
 
 // Snapshot is a document that was read, without its chunks.
