@@ -381,6 +381,28 @@ func TestVerify(t *testing.T) {
 	wantAs[*snapshot.NotFoundError](t, "Verify of a missing name", err)
 }
 
+// What lies in the trash is told apart, by the name that it had.
+func TestVerifyNamesWhatIsInTheTrash(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	writeFile(t, "", p.Dir(), "bad.sess.json")
+	writeFile(t, `{"format":"sess/99"}`, p.Dir(), "new.sess.json")
+	for _, name := range []snapshot.Name{"bad", "new"} {
+		if _, _, err := p.Delete(t.Context(), []snapshot.Name{name}, snapshot.OpInfo{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, p, "bad", "x")
+	r, err := p.Verify(t.Context(), nil, nil)
+	want := []snapshot.Problem{
+		{Name: "new", Trashed: true, Newer: true, Reason: "written by a newer version (format sess/99)"},
+		{Name: "bad", Trashed: true, Reason: "damaged: it is empty"},
+	}
+	if diff := cmp.Diff(want, r.Problems, cmpopts.IgnoreFields(snapshot.Problem{}, "File")); diff != "" || err != nil {
+		t.Errorf("Verify: %v; problems (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
