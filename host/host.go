@@ -61,6 +61,11 @@ type Host struct {
 	plugins  []*Plugin
 	own      []*dispatch.Dispatcher
 
+	life       context.Context // of what runs in the background
+	end        context.CancelFunc
+	background sync.WaitGroup
+	tidy       sync.Once
+
 	mu    sync.Mutex              // guards moves
 	moves map[string]*session.Ref // by request id
 }
@@ -77,6 +82,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if opts.FS == nil {
 		h.opts.FS = durable.OpenDir
 	}
+	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
 	h.logFile = &logFile{open: h.opts.FS, home: opts.Home}
 	handler := slog.Handler(slog.DiscardHandler)
 	if opts.Logger != nil {
@@ -111,8 +117,11 @@ func (h *Host) homeError(err error) error {
 	return e.WithHint("name another folder with --home or SESS_HOME")
 }
 
-// Close ends the plugins, each drained, and closes the stores.
+// Close ends the plugins, each drained, waits for what runs in the background,
+// and closes the stores. When ctx ends nothing is waited for any longer.
 func (h *Host) Close(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, h.end)
+	defer stop()
 	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -129,6 +138,8 @@ func (h *Host) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	h.background.Wait()
+	h.end()
 	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
 }
 

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -405,5 +407,35 @@ func TestDisabledPlugin(t *testing.T) {
 	}
 	if got := mustDispatch(t, h, "plugins", "list"); !strings.Contains(got, "disabled") {
 		t.Errorf("plugins list:\n%s", got)
+	}
+}
+
+// The first change of a process removes what an earlier crash has left.
+func TestUpkeep(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	mustDispatch(t, openHost(t, home, allPermissions), "probe", "session") // a session, and no change
+	refs, err := filepath.Glob(filepath.Join(home, "sessions", "default", "*.json"))
+	if err != nil || len(refs) != 1 {
+		t.Fatalf("sessions on disk: %v, %v", refs, err)
+	}
+	left := filepath.Join(filepath.Dir(refs[0]), "."+filepath.Base(refs[0])+".00112233aabbccdd.tmp")
+	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.Open(t.Context(), host.Options{Home: home, Exe: exe, Environ: os.Environ(), Builtins: [][]byte{fmt.Appendf(nil, probeManifest, allPermissions)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustDispatch(t, h, "probe", "new", "two")
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the leftover temp file is still there: %v", err)
 	}
 }

@@ -244,6 +244,7 @@ func (p *Plugin) exposes(key string) bool {
 // Notify tells all plugins about an event and gathers their notices. A plugin
 // that fails gives a notice as well.
 func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
+	defer h.upkeep()
 	var notices []string
 	for _, p := range h.plugins {
 		if p.sup == nil {

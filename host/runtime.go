@@ -184,6 +184,7 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	if err := r.host.sessions.Select(ctx, st.Ref, ""); err != nil {
 		r.host.log.Warn("selection not cleared", "session_id", st.Ref.ID, "err", err)
 	}
+	r.host.upkeep()
 	return revision, nil
 }
 
@@ -229,6 +230,7 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 		return plugin.SessionRef{}, r.host.sessionError(err)
 	}
 	r.host.moved(ctx, ref)
+	r.host.upkeep()
 	return refOut(ref), nil
 }
 

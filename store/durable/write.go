@@ -129,6 +129,17 @@ func Remove(fsys FS, name string) error {
 	return fsys.SyncDir(path.Dir(name))
 }
 
+// Touch makes an empty file, or gives it the present time. It is for files that
+// hold nothing but their time, so it syncs nothing.
+func Touch(fsys FS, name string) error {
+	f, err := fsys.Append(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte("\n"))
+	return errors.Join(err, f.Truncate(0), f.Close())
+}
+
 // SweepTemps removes the temp files of a folder. The caller holds the locks
 // under which all of the folder's temp files are made. It returns how many went.
 func SweepTemps(fsys FS, dir string) (int, error) {

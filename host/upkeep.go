@@ -1,0 +1,40 @@
+package host
+
+import (
+	"context"
+	"time"
+
+	"sess/store/durable"
+)
+
+// sweptName is touched by each sweep of the sessions; its time only spares a
+// process the work that another one did lately.
+const (
+	sweptName  = "sessions/.swept"
+	sweepEvery = time.Hour
+)
+
+// upkeep tidies up the session store in the background, once in the life of a
+// host and after its first change: what crashes and replaced states have left is
+// removed. Close waits for it as long as it may.
+func (h *Host) upkeep() {
+	h.tidy.Do(func() {
+		if info, err := h.home.Stat(sweptName); err == nil {
+			if age := h.now().Sub(info.ModTime()); age >= 0 && age < sweepEvery {
+				return
+			}
+		}
+		h.background.Go(func() {
+			if err := h.sweep(h.life); err != nil && h.life.Err() == nil {
+				h.log.Warn("sweep the sessions", "err", err)
+			}
+		})
+	})
+}
+
+func (h *Host) sweep(ctx context.Context) error {
+	if err := h.sessions.Sweep(ctx); err != nil {
+		return err
+	}
+	return durable.Touch(h.home, sweptName)
+}
