@@ -43,8 +43,12 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			expires = e.Expires.UTC().Format("2006-01-02 15:04")
 			more = append(more, pair{"expires", e.Expires})
 		}
+		messages, size := fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes)
+		if e.State != snapshot.StateOK {
+			messages, size = "-", "-"
+		}
 		rows[i] = []string{
-			string(e.Name), fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes),
+			string(e.Name), messages, size,
 			ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
 		}
 		if data[i], err = entryJSON(e.Entry, more...); err != nil {

@@ -97,11 +97,7 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 		return nil, "", err
 	}
 	if pool == nil {
-		name, err := snapshot.ParseName(text)
-		if err == nil {
-			err = &snapshot.NotFoundError{Text: text}
-		}
-		return nil, name, err
+		return nil, "", snapshot.Find(text)
 	}
 	name, err := pool.Resolve(ctx, text)
 	return pool, name, err

@@ -604,7 +604,7 @@ func TestCopyRenameDelete(t *testing.T) {
 		w.refused(plugin.Usage, "delete")
 		w.refused(plugin.Usage, "delete", "v1", "--prefix=v", "--confirm")
 		w.says("no name begins with zz: nothing to delete", "delete", "--prefix=zz", "--confirm")
-		w.fails(plugin.InvalidName, `"--no-backup" is no name for a snapshot: a name begins with a letter, a digit or _; try no-backup`, "load", "--", "--no-backup")
+		w.fails(plugin.InvalidName, `"--no-backup" is no name for a snapshot: a name begins with a letter, a digit or _; see the names with: sess list --include-auto`, "load", "--", "--no-backup")
 	})
 	if got := w.do("delete", "--prefix=v", "--confirm").Text; !strings.HasPrefix(got, "deleted 2 snapshots: ") {
 		t.Errorf("delete --prefix says %q", got)
