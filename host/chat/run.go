@@ -91,6 +91,12 @@ func (c *Chat) Run(ctx context.Context, in Input) error {
 	}
 }
 
+// SendAlone is [Chat.Send] where no person is there to be asked: what the model
+// may do only if one allows it is refused at once.
+func (c *Chat) SendAlone(ctx context.Context, line string) error {
+	return c.sendInterruptibly(ctx, Input{}, line, nil)
+}
+
 // awaitLine waits for the next line. An interrupt at the prompt ends nothing.
 func awaitLine(ctx context.Context, c *Chat, in Input, s *source) (line, error) {
 	for {
@@ -127,7 +133,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 			answers = nil
 		case call = <-c.question:
 			if !in.person() {
-				_ = c.Allow(call, false) // if it waits no more, all is well
+				_ = c.decide(call, unasked) // if it waits no more, all is well
 				break
 			}
 			s.ask(question)
