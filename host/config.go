@@ -78,7 +78,7 @@ func LoadConfig(home string) (*Config, error) {
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
-		return nil, configError(c.path, []string{err.Error()})
+		return nil, configError(c.path, []string{strings.TrimPrefix(err.Error(), "hujson: ")})
 	}
 	if key, ok := duplicateKey(std); ok {
 		return nil, configError(c.path, []string{key + ": given twice"})
@@ -277,10 +277,10 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 		where = join(where, step)
 		value = child(value, step)
 	}
-	if where == "" {
-		where = "the file"
-	}
 	say := func(path, format string, args ...any) {
+		if path == "" {
+			path = "the file"
+		}
 		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
 	}
 	switch k := e.ErrorKind.(type) {
@@ -307,7 +307,11 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	case *kind.MinLength:
 		say(where, "must not be empty")
 	case *kind.Pattern:
-		say(where, "%s is not allowed; want it to match %s", show(value), k.Want)
+		want, ok := child(schemaAt(schema, e.SchemaURL), "title").(string)
+		if !ok {
+			want = "it to match " + k.Want
+		}
+		say(where, "%s is not allowed; want %s", show(value), want)
 	case *kind.PropertyNames:
 		say(join(where, k.Property), "this key is not allowed")
 	default:
@@ -336,14 +340,19 @@ func child(value any, step string) any {
 
 // knownKeys lists the properties of the schema that a fault's URL points at.
 func knownKeys(schema any, url string) []string {
+	properties, _ := child(schemaAt(schema, url), "properties").(map[string]any)
+	return slices.Sorted(maps.Keys(properties))
+}
+
+// schemaAt is the part of the schema that a fault's URL points at.
+func schemaAt(schema any, url string) any {
 	_, pointer, _ := strings.Cut(url, "#/")
 	for step := range strings.SplitSeq(pointer, "/") {
 		if step != "" {
 			schema = child(schema, step)
 		}
 	}
-	properties, _ := child(schema, "properties").(map[string]any)
-	return slices.Sorted(maps.Keys(properties))
+	return schema
 }
 
 // show is a value as a message quotes it, shortened.

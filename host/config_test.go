@@ -32,7 +32,8 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
-		{"no JSON", `{"sessions": `, `config.json`},
+		{"no JSON", `{"sessions": `, `line 1, column 14: `},
+		{"a model without its provider", `{"models": {"default": "echo"}}`, `models.default: "echo" is not allowed; want provider/model`},
 		{"not an object", `[]`, `the file: want object, got []`},
 		{"all faults at once", `{"sessions": {"max": "a", "trashDays": "b"}}`, `sessions.max: want integer, got "a"; sessions.trashDays: want integer, got "b"`},
 	}
@@ -41,11 +42,9 @@ func TestLoadConfigRefusals(t *testing.T) {
 			t.Parallel()
 			home := writeConfig(t, tt.text)
 			_, err := host.LoadConfig(home)
-			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, tt.want)
-			}
-			if !strings.Contains(err.Error(), host.ConfigPath(home)) {
-				t.Errorf("error %q does not name the file", err)
+			want := host.ConfigPath(home) + ": " + tt.want
+			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.HasPrefix(err.Error(), want) {
+				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, want)
 			}
 		})
 	}

@@ -149,12 +149,12 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 // describe returns what a plugin says about itself; it is started only when no
 // cached answer of this build is there.
 func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, error) {
-	if d, ok := h.cached(p); ok {
-		return d, nil
-	}
-	if p.sup == nil {
+	if p.sup == nil { // whatever it said when it was on
 		return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
 			WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+	}
+	if d, ok := h.cached(p); ok {
+		return d, nil
 	}
 	d, err := p.sup.Describe(ctx)
 	if err != nil {
