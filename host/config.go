@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -107,7 +106,7 @@ func (c *Config) read() (any, error) {
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
-		return nil, configError(c.path, []string{err.Error()})
+		return nil, configError(c.path, []string{strings.TrimPrefix(err.Error(), "hujson: ")})
 	}
 	if key, ok := duplicateKey(std); ok {
 		return nil, configError(c.path, []string{key + ": given twice"})
@@ -289,8 +288,10 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 		where = join(where, step)
 		value = child(value, step)
 	}
-	whole := cmp.Or(where, "the file")
 	say := func(path, format string, args ...any) {
+		if path == "" {
+			path = "the file"
+		}
 		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
 	}
 	switch k := e.ErrorKind.(type) {
@@ -303,21 +304,25 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 			say(join(where, p), "unknown key%s", meant)
 		}
 	case *kind.Type:
-		say(whole, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
+		say(where, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
 	case *kind.Enum:
-		say(whole, "want one of %s, got %s", list(k.Want), show(value))
+		say(where, "want one of %s, got %s", list(k.Want), show(value))
 	case *kind.Minimum:
-		say(whole, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
+		say(where, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
 	case *kind.Maximum:
-		say(whole, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
+		say(where, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
 	case *kind.Required:
 		for _, p := range k.Missing {
 			say(join(where, p), "missing")
 		}
 	case *kind.MinLength:
-		say(whole, "must not be empty")
+		say(where, "must not be empty")
 	case *kind.Pattern:
-		say(whole, "%s is not allowed; want it to match %s", show(value), k.Want)
+		want, ok := child(schemaAt(schema, e.SchemaURL), "title").(string)
+		if !ok {
+			want = "it to match " + k.Want
+		}
+		say(where, "%s is not allowed; want %s", show(value), want)
 	case *kind.PropertyNames:
 		want := ""
 		for _, c := range e.Causes {
@@ -325,9 +330,9 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 				want = "; want it to match " + k.Want
 			}
 		}
-		say(whole, "the key %s is not allowed%s", show(names.Property), want)
+		say(where, "the key %s is not allowed%s", show(names.Property), want)
 	default:
-		say(whole, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
+		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 	}
 }
 
@@ -352,14 +357,19 @@ func child(value any, step string) any {
 
 // knownKeys lists the properties of the schema that a fault's URL points at.
 func knownKeys(schema any, url string) []string {
+	properties, _ := child(schemaAt(schema, url), "properties").(map[string]any)
+	return slices.Sorted(maps.Keys(properties))
+}
+
+// schemaAt is the part of the schema that a fault's URL points at.
+func schemaAt(schema any, url string) any {
 	_, pointer, _ := strings.Cut(url, "#/")
 	for step := range strings.SplitSeq(pointer, "/") {
 		if step != "" {
 			schema = child(schema, step)
 		}
 	}
-	properties, _ := child(schema, "properties").(map[string]any)
-	return slices.Sorted(maps.Keys(properties))
+	return schema
 }
 
 // show is a value as a message quotes it, shortened.

@@ -41,14 +41,15 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
-		{"no JSON", `{"sessions": `, `config.json`},
+		{"no JSON", `{"sessions": `, `line 1, column 14: `},
+		{"a model without its provider", `{"models": {"default": "echo"}}`, `models.default: "echo" is not allowed; want provider/model`},
 		{"not an object", `[]`, `the file: want object, got []`},
-		{"a key at the top", `{"bogus": 1}`, "config.json: bogus: unknown key"},
+		{"a key at the top", `{"bogus": 1}`, "bogus: unknown key"},
 		{"a plugin that is not here", `{"plugins": {"entries": {"other": {}}}}`, "plugins.entries.other: no plugin of this id is here"},
 		{"a key with a pattern", `{"plugins": {"entries": {"sess": {"config": {"tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.tags: the key "a b" is not allowed; want it to match ^[a-z]+$`},
 		{
 			"the faults of all parts", `{"bogus": 1, "plugins": {"entries": {"other": {}, "sess": {"config": {"mx": 1, "maxSnapshots": -2}}}}}`,
-			"config.json: bogus: unknown key; plugins.entries.other: no plugin of this id is here; " +
+			"bogus: unknown key; plugins.entries.other: no plugin of this id is here; " +
 				"plugins.entries.sess.config.maxSnapshots: -2 is too small; want at least 0; plugins.entries.sess.config.mx: unknown key",
 		},
 		{"all faults at once", `{"sessions": {"max": "a", "trashDays": "b"}}`, `sessions.max: want integer, got "a"; sessions.trashDays: want integer, got "b"`},
@@ -58,11 +59,9 @@ func TestLoadConfigRefusals(t *testing.T) {
 			t.Parallel()
 			home := writeConfig(t, tt.text)
 			_, err := host.LoadConfig(home, known)
-			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, tt.want)
-			}
-			if !strings.Contains(err.Error(), host.ConfigPath(home)) {
-				t.Errorf("error %q does not name the file", err)
+			want := host.ConfigPath(home) + ": " + tt.want
+			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.HasPrefix(err.Error(), want) {
+				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, want)
 			}
 		})
 	}

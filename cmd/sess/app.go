@@ -130,7 +130,11 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 		argv = []string{"version"}
 	case len(argv) == 0, argv[0] == "help", flags.Help:
 		text, err := a.help(ctx, argv)
-		return plugin.Result{Text: text}, plugin.EffectRead, err
+		if err != nil {
+			return fail(err)
+		}
+		res, err = answer(text, text)
+		return res, plugin.EffectRead, err
 	}
 	return a.dispatch(ctx, argv)
 }
@@ -287,7 +291,7 @@ func (a *app) commands(ctx context.Context) *surfaces.Commands {
 			c.Host = append(c.Host, plugin.Candidate{Value: v.Name, Help: v.Summary})
 		}
 	}
-	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "tell how something is used"})
+	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "Tell how something is used"})
 	return c
 }
 

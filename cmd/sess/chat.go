@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 
 	"sess/dispatch"
@@ -54,7 +55,12 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	} else {
 		input := chat.Input{Reader: a.stdin}
 		if interactive {
-			input.Prompt = a.out
+			if ed := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM")); ed != nil {
+				input.Editor = ed
+				defer ed.Close()
+			} else {
+				input.Prompt = a.out
+			}
 			turns := make(chan struct{})
 			a.interrupts.take(turns)
 			defer a.interrupts.take(nil)

@@ -15,7 +15,7 @@ func loadVerb() verb {
 		Verb: dispatch.Verb{
 			Name:    "load",
 			Aliases: []string{"restore", "get"},
-			Summary: "Bring a snapshot back into the session",
+			Summary: "Bring a snapshot back, in place",
 			Help: "The session keeps its id. What it holds now is first kept as pre-load~<time>, so that loading that one, or sess undo, " +
 				"takes the load back. Where session and snapshot do not differ nothing is written. With --as-new the snapshot " +
 				"becomes a new session, and the present one stays as it is.",
