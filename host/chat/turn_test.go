@@ -331,7 +331,8 @@ func TestCloseGivesUpOnPlugins(t *testing.T) {
 	if err := d.chat.Close(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Close = %v, want context canceled", err)
 	}
-	d.equal("told", []string{"notice: after the turn: context canceled"}, d.shown.take())
+	// One for each turn, also for the one that was still waiting.
+	d.equal("told", []string{"notice: after the turn: context canceled", "notice: after the turn: context canceled"}, d.shown.take())
 }
 
 func TestTornEventLogIsTold(t *testing.T) {
