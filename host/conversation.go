@@ -25,8 +25,8 @@ type ChatOptions struct {
 // pace is the offline model's pause between two words for people.
 const pace = 12 * time.Millisecond
 
-// OpenChat opens a chat on a session; where none is named and none is active,
-// one is made. A session that is named must exist.
+// OpenChat opens a chat on a session, and makes it where it does not exist: the
+// one that is named, or where none is named and none is active a new one.
 func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
 	model, err := models.Open(o.Model, h.models(o.Paced))
 	if err != nil {
@@ -40,7 +40,10 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	case err != nil:
 		return nil, h.sessionError(err)
 	case !ok:
-		return nil, h.noSession(ctx, ref)
+		if ref, err = h.makeSession(ctx, ref); err != nil {
+			return nil, err
+		}
+		o.Out.Event(chat.Event{Kind: chat.EventNotice, Text: fmt.Sprintf("session %s of project %s is new", ref.ID, ref.Project)})
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
 		return nil, h.sessionError(err)
