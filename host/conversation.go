@@ -2,13 +2,17 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
 	"sess/host/chat"
 	"sess/host/models"
 	"sess/plugin"
+	"sess/store/durable"
 	"sess/store/session"
 )
 
@@ -125,6 +129,27 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		for _, i := range infos {
 			if !slices.ContainsFunc(out, func(c plugin.Candidate) bool { return c.Value == i.Ref.Project }) {
 				out = append(out, plugin.Candidate{Value: i.Ref.Project})
+			}
+		}
+		return out, nil
+	case "agent":
+		agents, err := h.home.ReadDir("agents")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		var out []plugin.Candidate
+		for _, a := range agents {
+			if a.IsDir() && !durable.Ignored(a.Name()) {
+				out = append(out, plugin.Candidate{Value: a.Name()})
+			}
+		}
+		return out, nil
+	case "model":
+		out := []plugin.Candidate{{Value: h.config.Models.Default, Help: "the configured default"}}
+		for _, id := range slices.Sorted(maps.Keys(h.config.Models.Providers)) {
+			model := h.config.Models.Providers[id].Model
+			if name := id + "/" + model; model != "" && name != out[0].Value {
+				out = append(out, plugin.Candidate{Value: name})
 			}
 		}
 		return out, nil
