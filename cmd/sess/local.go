@@ -29,7 +29,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
-				fs.String("model", "", "model to talk with, provider/model")
+				fs.String("model", "", "model to talk with, provider/model").Complete("model")
 			},
 			Effect: plugin.EffectWrite, Run: a.chat,
 		}, {

@@ -31,6 +31,10 @@ func loadVerb() verb {
 			Main:      true,
 		},
 		run: load,
+		check: func(ctx context.Context, r *request) error {
+			_, _, err := r.openOf(ctx, r.Arg("name"))
+			return err
+		},
 	}
 }
 
