@@ -174,8 +174,8 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 // log takes the place of the log it was mended from. What the model had said
 // becomes part of what it knows, as after an interruption.
 func (t *turn) recover(ctx context.Context) error {
-	messages := t.live.Doc.List(transcript.ListMessages)
-	for m, err := range decode[transcript.Message](t.store, messages, messages.Records-1) {
+	last := t.live.Doc.List(transcript.ListMessages).Records - 1
+	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, last) {
 		if err != nil {
 			return err
 		}
@@ -370,10 +370,9 @@ func (t *turn) remember(item transcript.HistoryItem) error {
 // session that another program wrote has messages only; they are then stored as
 // history, too.
 func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
-	stored := t.live.Doc.List(transcript.ListHistory)
-	if stored.Records > 0 {
-		items := make([]transcript.HistoryItem, 0, stored.Records)
-		for item, err := range decode[transcript.HistoryItem](t.store, stored, 0) {
+	if n := t.live.Doc.List(transcript.ListHistory).Records; n > 0 {
+		items := make([]transcript.HistoryItem, 0, n)
+		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, 0) {
 			if err != nil {
 				return nil, err
 			}
@@ -384,7 +383,7 @@ func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
 		return items, nil
 	}
 	var items []transcript.HistoryItem
-	for m, err := range decode[transcript.Message](t.store, t.live.Doc.List(transcript.ListMessages), 0) {
+	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, 0) {
 		if err != nil {
 			return nil, err
 		}
