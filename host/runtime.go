@@ -24,14 +24,33 @@ type runtime struct {
 	manifest *plugin.Manifest
 
 	mu     sync.Mutex // guards stages, closed
-	stages map[string]*session.Stage
+	stages map[string]*openStage
 	closed bool
+}
+
+// openStage is a stage of a plugin. Calls about one stage may overlap: a plugin
+// can give it up while the host still takes the chunks that were under way.
+type openStage struct {
+	mu sync.Mutex // held while the stage is used
+	*session.Stage
+}
+
+func (st *openStage) write(c plugin.Chunk) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.Write(c.ID, c.Frame)
+}
+
+func (st *openStage) discard() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.Discard()
 }
 
 var _ plugin.Runtime = (*runtime)(nil)
 
 func newRuntime(h *Host, m *plugin.Manifest) *runtime {
-	return &runtime{host: h, manifest: m, stages: map[string]*session.Stage{}}
+	return &runtime{host: h, manifest: m, stages: map[string]*openStage{}}
 }
 
 // close gives up all stages; later calls answer unavailable.
@@ -41,7 +60,7 @@ func (r *runtime) close() {
 	r.stages, r.closed = nil, true
 	r.mu.Unlock()
 	for _, st := range stages {
-		if err := st.Discard(); err != nil {
+		if err := st.discard(); err != nil {
 			r.host.log.Warn("stage given up with an error", "plugin", r.manifest.ID, "err", err)
 		}
 	}
@@ -127,7 +146,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 		r.mu.Unlock()
 		return nil, errors.Join(plugin.Errorf(plugin.Unavailable, "plugin %s is being stopped", r.manifest.ID), st.Discard())
 	}
-	r.stages[id] = st
+	r.stages[id] = &openStage{Stage: st}
 	r.mu.Unlock()
 	return &plugin.Stage{
 		ID:       id,
@@ -139,7 +158,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 }
 
 // stage returns an open stage; with take it is no longer the runtime's.
-func (r *runtime) stage(id string, take bool) (*session.Stage, error) {
+func (r *runtime) stage(id string, take bool) (*openStage, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st, ok := r.stages[id]
@@ -164,10 +183,12 @@ func (r *runtime) WriteChunks(ctx context.Context, id string, chunks plugin.Chun
 		if err != nil {
 			return nil, err
 		}
-		if err := st.Write(c.ID, c.Frame); err != nil {
+		if err := st.write(c); err != nil {
 			return nil, r.host.sessionError(err)
 		}
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	return st.StillMissing(), nil
 }
 
@@ -176,6 +197,8 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	if err != nil {
 		return 0, err
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	revision, err := st.Commit(ctx, req.Revision, req.Op, req.Note)
 	if err := errors.Join(err, st.Discard()); err != nil {
 		return 0, r.host.sessionError(err)
@@ -193,7 +216,7 @@ func (r *runtime) Unstage(_ context.Context, id string) error {
 	if err != nil {
 		return nil // it is gone, as asked
 	}
-	return st.Discard()
+	return st.discard()
 }
 
 func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string) (plugin.OpState, error) {
@@ -219,10 +242,12 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 	if req.Stage == "" {
 		ref, err = r.host.sessions.NewSession(ctx, ref, req.Title, "", req.Op)
 	} else {
-		var st *session.Stage
+		var st *openStage
 		if st, err = r.stage(req.Stage, true); err != nil {
 			return plugin.SessionRef{}, err
 		}
+		st.mu.Lock()
+		defer st.mu.Unlock()
 		ref, err = st.CommitNew(ctx, ref, req.Title, req.Op)
 		err = errors.Join(err, st.Discard())
 	}
