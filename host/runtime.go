@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -18,7 +21,8 @@ import (
 
 // runtime is what one life of one plugin process gets: the host's services,
 // limited to what the manifest asks for. When the process ends its stages are
-// given up, so nothing it left half done can hold a lock.
+// given up, and those made for a call when that ends, so nothing that was left
+// half done can hold a lock.
 type runtime struct {
 	host     *Host
 	manifest *plugin.Manifest
@@ -33,6 +37,7 @@ type runtime struct {
 type openStage struct {
 	mu sync.Mutex // held while the stage is used
 	*session.Stage
+	request string // id of the request that it was made for; may be empty
 }
 
 func (st *openStage) write(c plugin.Chunk) error {
@@ -50,16 +55,41 @@ func (st *openStage) discard() error {
 var _ plugin.Runtime = (*runtime)(nil)
 
 func newRuntime(h *Host, m *plugin.Manifest) *runtime {
-	return &runtime{host: h, manifest: m, stages: map[string]*openStage{}}
+	r := &runtime{host: h, manifest: m, stages: map[string]*openStage{}}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runtimes[r] = true
+	return r
 }
 
 // close gives up all stages; later calls answer unavailable.
 func (r *runtime) close() {
+	r.host.mu.Lock()
+	delete(r.host.runtimes, r)
+	r.host.mu.Unlock()
 	r.mu.Lock()
 	stages := r.stages
 	r.stages, r.closed = nil, true
 	r.mu.Unlock()
-	for _, st := range stages {
+	r.discard(maps.Values(stages))
+}
+
+// callEnds gives up the stages that were made for a request.
+func (r *runtime) callEnds(request string) {
+	var left []*openStage
+	r.mu.Lock()
+	maps.DeleteFunc(r.stages, func(_ string, st *openStage) bool {
+		if st.request == request {
+			left = append(left, st)
+		}
+		return st.request == request
+	})
+	r.mu.Unlock()
+	r.discard(slices.Values(left))
+}
+
+func (r *runtime) discard(stages iter.Seq[*openStage]) {
+	for st := range stages {
 		if err := st.discard(); err != nil {
 			r.host.log.Warn("stage given up with an error", "plugin", r.manifest.ID, "err", err)
 		}
@@ -146,7 +176,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 		r.mu.Unlock()
 		return nil, errors.Join(plugin.Errorf(plugin.Unavailable, "plugin %s is being stopped", r.manifest.ID), st.Discard())
 	}
-	r.stages[id] = &openStage{Stage: st}
+	r.stages[id] = &openStage{Stage: st, request: plugin.RequestID(ctx)}
 	r.mu.Unlock()
 	return &plugin.Stage{
 		ID:       id,
