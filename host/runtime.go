@@ -329,6 +329,10 @@ func (h *Host) sessionError(err error) error {
 		}
 		return &n
 	}
+	if errors.Is(err, session.ErrUndecided) {
+		// The codes of refusals would tell a plugin that nothing happened.
+		return code(plugin.Internal, "")
+	}
 	if v, ok := errors.AsType[*session.IDError](err); ok {
 		if v.Suggestion != "" {
 			return code(plugin.InvalidName, "try %s", v.Suggestion)

@@ -17,6 +17,10 @@ var (
 	ErrVoid     = errors.New("operation is void")
 )
 
+// ErrUndecided is a change that failed so late that it may have happened all the
+// same: [Store.OpState] tells. Every other error means that nothing was changed.
+var ErrUndecided = errors.New("it may have happened all the same")
+
 // NotFoundError says that a session has no file. It is ErrNotFound.
 type NotFoundError struct{ Ref Ref }
 
