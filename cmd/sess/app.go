@@ -157,7 +157,7 @@ func (a *app) dispatch(ctx context.Context, argv []string) (plugin.Result, plugi
 		_, err := h.Spec(ctx, prog) // why the program's own verbs are not there
 		return plugin.Result{}, plugin.EffectWrite, cmp.Or(err, error(plugin.Errorf(plugin.Usage, "unknown command %q", argv[0])))
 	}
-	if verb == nil && spec.Command == prog && rest[0] == argv[0] {
+	if verb == nil && spec.Command == prog && len(rest) == len(argv) {
 		if err := a.unknown(commands, argv[0]); err != nil {
 			return plugin.Result{}, plugin.EffectWrite, err
 		}

@@ -28,7 +28,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if !given && a.flags.JSON && isTerminal(a.stdin) {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "a conversation at a terminal has no JSON").WithHint("add --message 'some text'")
 	}
-	record := &recorder{}
+	record := &recorder{events: []recorded{}}
 	var sink chat.Sink = record
 	if !a.flags.JSON {
 		notes := a.stderr
@@ -45,7 +45,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		return plugin.Result{}, err
 	}
 	if given {
-		err = c.Send(ctx, one)
+		err = c.SendAlone(ctx, one)
 	} else {
 		input := chat.Input{Reader: a.stdin}
 		if interactive {

@@ -59,7 +59,11 @@ func (p *pruner) catchUp(ctx context.Context, every time.Duration) {
 		case last.Finished.IsZero():
 			interrupted = true
 		default:
-			missed = max(missed, int(p.now().Sub(last.Finished)/every))
+			n := 1
+			if ago, known := p.sincePrune(last); known {
+				n = int(ago / every)
+			}
+			missed = max(missed, n)
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"sess/dispatch"
 	"sess/plugin"
 	"sess/store/snapshot"
+	"sess/store/transcript"
 )
 
 func verifyVerb() verb {
@@ -58,7 +59,7 @@ func verify(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	unreferenced := report.Unreferenced
 	if unreferenced == nil {
-		unreferenced = unreferenced[:0:0]
+		unreferenced = []transcript.ID{}
 	}
 	return answer(text,
 		pair{"checked", report.Checked}, pair{"chunks", report.Chunks}, pair{"bytes", report.Bytes},

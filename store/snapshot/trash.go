@@ -155,8 +155,9 @@ func (p *Pool) listTrash(ctx context.Context) ([]TrashEntry, error) {
 		}
 		all = append(all, t)
 	}
+	// The ids are in the order of the operations, whatever the clock said.
 	slices.SortFunc(all, func(a, b TrashEntry) int {
-		return cmp.Or(b.DeletedAt.Compare(a.DeletedAt), cmp.Compare(b.Op.ID, a.Op.ID), newestFirst(a.Entry, b.Entry))
+		return cmp.Or(cmp.Compare(b.Op.ID, a.Op.ID), b.DeletedAt.Compare(a.DeletedAt), newestFirst(a.Entry, b.Entry))
 	})
 	return all, nil
 }
