@@ -38,12 +38,12 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	}
 	switch ok, err := h.sessions.Exists(ref); {
 	case err != nil:
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	case !ok:
 		return nil, h.noSession(ctx, ref)
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	var c *chat.Chat
 	c, err = chat.Open(ctx, h.sessions, ref, model, o.Out, chat.Options{
@@ -106,7 +106,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "session":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {
@@ -116,7 +116,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "project":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -12,9 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"sess/host/chat"
 	"sess/plugin"
-	"sess/store/chunk"
-	"sess/store/durable"
 	"sess/store/session"
 	"sess/store/transcript"
 )
@@ -114,15 +112,15 @@ func (r *runtime) Session(ctx context.Context, ref plugin.SessionRef) (*plugin.S
 	}
 	live, err := r.host.sessions.Read(ctx, at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	selected, err := r.host.sessions.Selected(at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	_, running, err := r.host.sessions.InUse(at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	return &plugin.Session{
 		Ref:      refOut(at),
@@ -146,8 +144,11 @@ func (r *runtime) ReadChunks(ctx context.Context, ids []transcript.ID) plugin.Ch
 				return
 			}
 			frame, err := r.host.sessions.Frame(id)
+			if errors.Is(err, session.ErrMissing) { // the session may have gone on since
+				err = plugin.Errorf(plugin.NotFound, "%w", err).WithHint("repeat the command")
+			}
 			if err != nil {
-				yield(plugin.Chunk{}, r.host.sessionError(err))
+				yield(plugin.Chunk{}, chat.StoreError(err))
 				return
 			}
 			if !yield(plugin.Chunk{ID: id, Frame: frame}, nil) {
@@ -168,7 +169,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 		Fresh:     req.Fresh,
 	})
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	id := uuid.NewString()
 	r.mu.Lock()
@@ -214,7 +215,7 @@ func (r *runtime) WriteChunks(ctx context.Context, id string, chunks plugin.Chun
 			return nil, err
 		}
 		if err := st.write(c); err != nil {
-			return nil, r.host.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 	}
 	st.mu.Lock()
@@ -231,7 +232,7 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	defer st.mu.Unlock()
 	revision, err := st.Commit(ctx, req.Revision, req.Op, req.Note)
 	if err := errors.Join(err, st.Discard()); err != nil {
-		return 0, r.host.sessionError(err)
+		return 0, chat.StoreError(err)
 	}
 	// What was shown instead of the session no longer is: the session is new.
 	if err := r.host.sessions.Select(ctx, st.Ref, ""); err != nil {
@@ -255,7 +256,7 @@ func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string)
 	}
 	state, err := r.host.sessions.OpState(ctx, refIn(ref), op)
 	if err != nil {
-		return plugin.OpUnknown, r.host.sessionError(err)
+		return plugin.OpUnknown, chat.StoreError(err)
 	}
 	return plugin.OpState(state), nil
 }
@@ -282,7 +283,7 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 		err = errors.Join(err, st.Discard())
 	}
 	if err != nil {
-		return plugin.SessionRef{}, r.host.sessionError(err)
+		return plugin.SessionRef{}, chat.StoreError(err)
 	}
 	r.host.moved(ctx, ref)
 	r.host.upkeep()
@@ -293,7 +294,7 @@ func (r *runtime) Select(ctx context.Context, ref plugin.SessionRef, snapshot st
 	if err := r.allow(plugin.PermSessionWrite); err != nil {
 		return err
 	}
-	return r.host.sessionError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
+	return chat.StoreError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
 }
 
 func (r *runtime) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
@@ -309,56 +310,4 @@ func refIn(ref plugin.SessionRef) session.Ref {
 
 func refOut(ref session.Ref) plugin.SessionRef {
 	return plugin.SessionRef{Project: ref.Project, ID: ref.ID}
-}
-
-// sessionError turns an error of the session store into the one type that
-// crosses to plugins and surfaces. It is the only place that does.
-func (h *Host) sessionError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := errors.AsType[*plugin.Error](err); ok {
-		return err
-	}
-	e := plugin.AsError(err)
-	code := func(c plugin.Code, hint string, args ...any) error {
-		n := *e
-		n.Code = c
-		if hint != "" {
-			n.Hint = fmt.Sprintf(hint, args...)
-		}
-		return &n
-	}
-	if errors.Is(err, session.ErrUndecided) {
-		// The codes of refusals would tell a plugin that nothing happened.
-		return code(plugin.Internal, "")
-	}
-	if v, ok := errors.AsType[*session.IDError](err); ok {
-		if v.Suggestion != "" {
-			return code(plugin.InvalidName, "try %s", v.Suggestion)
-		}
-		return code(plugin.InvalidName, "an id has letters, digits, hyphens and underscores, at most 64")
-	}
-	if _, ok := errors.AsType[*session.NotFoundError](err); ok {
-		return code(plugin.NotFound, "sess sessions list shows all sessions")
-	}
-	if _, ok := errors.AsType[*session.ConflictError](err); ok {
-		return code(plugin.Conflict, "look at it again with sess sessions show, then repeat the command")
-	}
-	if errors.Is(err, durable.ErrLocked) {
-		return code(plugin.Busy, "wait until its turn has ended, or stop that process, then repeat the command")
-	}
-	if _, ok := errors.AsType[*session.NewerError](err); ok {
-		return code(plugin.NewerFormat, "use the newer version of this program that wrote it")
-	}
-	if _, ok := errors.AsType[*session.DamagedError](err); ok {
-		return code(plugin.Corrupt, "load a snapshot to bring the conversation back: sess list --include-auto")
-	}
-	if _, ok := errors.AsType[*chunk.DamagedError](err); ok {
-		return code(plugin.Corrupt, "sess verify shows which snapshots are whole")
-	}
-	if errors.Is(err, chunk.ErrMissing) {
-		return code(plugin.NotFound, "repeat the command")
-	}
-	return e
 }

@@ -92,7 +92,7 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 	}
 	live, err := store.Read(ctx, ref)
 	if err != nil {
-		return nil, asError(ref, err)
+		return nil, StoreError(err)
 	}
 	c.revision = live.Revision
 	return c, nil

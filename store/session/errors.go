@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"sess/store/chunk"
+	"sess/store/durable"
 	"sess/store/transcript"
 )
 
@@ -20,6 +22,12 @@ var (
 // ErrUndecided is a change that failed so late that it may have happened all the
 // same: [Store.OpState] tells. Every other error means that nothing was changed.
 var ErrUndecided = errors.New("it may have happened all the same")
+
+// What the layers below find, and a Store's methods pass on.
+var (
+	ErrLocked  = durable.ErrLocked // somebody holds the session; a *durable.LockedError
+	ErrMissing = chunk.ErrMissing  // a chunk that a session refers to is gone
+)
 
 // NotFoundError says that a session has no file. It is ErrNotFound.
 type NotFoundError struct{ Ref Ref }
