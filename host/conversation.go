@@ -42,7 +42,7 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	}
 	switch ok, err := h.sessions.Exists(ref); {
 	case err != nil:
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	case !ok:
 		if ref, err = h.makeSession(ctx, ref); err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		o.Out.Event(chat.Event{Kind: chat.EventNotice, Text: fmt.Sprintf("session %s of project %s is new", ref.ID, ref.Project)})
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	var c *chat.Chat
 	c, err = chat.Open(ctx, h.sessions, ref, model, o.Out, chat.Options{
@@ -113,7 +113,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "session":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {
@@ -123,7 +123,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "project":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {

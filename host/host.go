@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -66,8 +67,10 @@ type Host struct {
 	background sync.WaitGroup
 	tidy       sync.Once
 
-	mu    sync.Mutex              // guards moves
-	moves map[string]*session.Ref // by request id
+	mu       sync.Mutex              // guards what follows
+	moves    map[string]*session.Ref // by request id
+	calls    map[string]int          // in flight, by request id: those that a call makes have its own
+	runtimes map[*runtime]bool       // of the plugin processes that live
 }
 
 var _ plugin.Dispatcher = (*Host)(nil)
@@ -75,7 +78,10 @@ var _ plugin.Dispatcher = (*Host)(nil)
 // Open opens the home, reads the configuration and prepares the plugins; no
 // process is started before it is needed. A wrong configuration is refused.
 func Open(ctx context.Context, opts Options) (*Host, error) {
-	h := &Host{opts: opts, now: opts.Now, moves: map[string]*session.Ref{}}
+	h := &Host{
+		opts: opts, now: opts.Now,
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{},
+	}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -174,8 +180,33 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	}
 	call.Project, call.Session = ref.Project, ref.ID
 	ctx = plugin.WithRequestID(ctx, call.RequestID)
+	h.callBegins(call.RequestID)
+	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
 	return to.Dispatch(ctx, call, progress)
+}
+
+func (h *Host) callBegins(request string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[request]++
+}
+
+// callEnds gives up the stages that were made for a request, once none of its
+// calls runs any more.
+func (h *Host) callEnds(request string) {
+	h.mu.Lock()
+	h.calls[request]--
+	if h.calls[request] > 0 {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.calls, request)
+	runtimes := slices.Collect(maps.Keys(h.runtimes))
+	h.mu.Unlock()
+	for _, r := range runtimes {
+		r.callEnds(request)
+	}
 }
 
 // dispatcher finds who answers a command.

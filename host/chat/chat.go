@@ -94,7 +94,7 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 	}
 	live, err := store.Read(ctx, ref)
 	if err != nil {
-		return nil, asError(ref, err)
+		return nil, StoreError(err)
 	}
 	c.revision = live.Revision
 	c.life, c.endLife = context.WithCancelCause(context.WithoutCancel(ctx))

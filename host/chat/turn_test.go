@@ -413,3 +413,40 @@ func TestCancelWhileAPersonIsAsked(t *testing.T) {
 		t.Errorf("status %q, want idle", live.Status)
 	}
 }
+
+// What the store finds wrong with a session is told under the code that says
+// what to do about it.
+func TestWhatIsWrongWithASession(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", transcript.MaxChunk)
+	for _, tt := range []struct {
+		what string
+		harm func(d *desk, chunk string) error
+		code plugin.Code
+	}{
+		{"a damaged chunk", func(_ *desk, chunk string) error { return os.WriteFile(chunk, []byte("no chunk"), 0o600) }, plugin.Corrupt},
+		{"a missing chunk", func(_ *desk, chunk string) error { return os.Remove(chunk) }, plugin.Corrupt},
+		{"a damaged file", func(d *desk, _ string) error {
+			return os.WriteFile(filepath.Join(d.dir, "default", "s1.json"), []byte("{"), 0o600)
+		}, plugin.Corrupt},
+		{"no file", func(d *desk, _ string) error { return os.Remove(filepath.Join(d.dir, "default", "s1.json")) }, plugin.NotFound},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.send(long, "hi")
+			chunks, err := filepath.Glob(filepath.Join(d.dir, ".chunks", "*.zst"))
+			if err != nil || len(chunks) == 0 {
+				t.Fatalf("chunks: %v, %v", chunks, err)
+			}
+			for _, chunk := range chunks {
+				if err := tt.harm(d, chunk); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			if shown := d.fail(tt.code, "go on"); !strings.Contains(strings.Join(shown, "\n"), "; ") {
+				t.Errorf("shown %q, want a way on", shown)
+			}
+		})
+	}
+}

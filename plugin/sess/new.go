@@ -108,7 +108,7 @@ func free(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
 // openNew makes a session and makes it the active one.
 func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, error) {
 	r.settleUndecided(ctx)
-	old, err := r.runtime.Session(ctx, r.ref)
+	old, damaged, err := r.present(ctx)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
@@ -133,7 +133,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 		return plugin.Result{}, r.abandon(ctx, stage.ID, nil, err)
 	}
 	var backup *snapshot.Entry
-	if want.backup {
+	if want.backup && !damaged {
 		if backup, err = r.backup(ctx, want.pool, old.Ref, op, transcript.TriggerNew, "before new"); err != nil {
 			return plugin.Result{}, r.abandon(ctx, stage.ID, op, err)
 		}
@@ -153,6 +153,9 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 		}
 	}
 	r.finish(ctx, op)
+	if damaged {
+		r.notices = append(r.notices, fmt.Sprintf("session %s is damaged: it was left as it is, without a backup", old.Ref.ID))
+	}
 	return r.announceNew(ctx, want, old, made, backup)
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -370,6 +371,43 @@ func TestLoadFailsWithoutATrace(t *testing.T) {
 	w.hook(nil, nil)
 	if w.peek(w.ref).revision != revision+1 || !cmp.Equal(names, w.names()) {
 		t.Errorf("after a conflict: revision %d, want %d; names %v, want %v", w.peek(w.ref).revision, revision+1, w.names(), names)
+	}
+}
+
+// Whatever operation of the pool's disk fails, a call that fails has not changed
+// the session, and one that has changed it says so.
+func TestFullDiskOfThePool(t *testing.T) {
+	t.Parallel()
+	for verb, before := range map[string][]string{"load": nil, "undo": {"load"}, "redo": {"load", "undo"}} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			run := func(w *world, verb string) error {
+				argv := []string{verb}
+				if verb == "load" {
+					argv = append(argv, "v1")
+				}
+				_, err := w.call(argv...)
+				return err
+			}
+			for k, fired := 0, true; fired; k++ {
+				w := newWorld(t, `{}`)
+				w.do("save", "v1")
+				w.say(w.ref, "more", 3)
+				for _, v := range before {
+					if err := run(w, v); err != nil {
+						t.Fatalf("%s: %v", v, err)
+					}
+				}
+				sessions := w.state()
+				w.disk.FailAt(k, syscall.ENOSPC, false)
+				err := run(w, verb)
+				fired = w.disk.Fired()
+				w.disk.Reset()
+				if changed := w.state() != sessions; changed != (err == nil) {
+					t.Errorf("operation %d of the disk failing: changed %v, error %v", k, changed, err)
+				}
+			}
+		})
 	}
 }
 
