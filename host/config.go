@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ func LoadConfig(home string) (*Config, error) {
 	if faults := validate(configSchema, value, ""); len(faults) > 0 {
 		return nil, configError(c.path, faults)
 	}
-	object, _ := value.(map[string]any)
+	object, _ := wholeNumbers(value).(map[string]any)
 	return c, c.fill(object)
 }
 
@@ -107,6 +108,26 @@ func (c *Config) fill(object map[string]any) error {
 		return err
 	}
 	return json.Unmarshal(data, c)
+}
+
+// wholeNumbers writes numbers such as 5e1 and 8.0 as 50 and 8. To a schema they
+// are integers; Go reads no int from them.
+func wholeNumbers(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if r, ok := new(big.Rat).SetString(v.String()); ok && r.IsInt() && r.Num().IsInt64() {
+			return json.Number(r.Num().String())
+		}
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = wholeNumbers(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = wholeNumbers(inner)
+		}
+	}
+	return value
 }
 
 // withDefaults adds to an object what its schema gives as defaults, also in the
@@ -179,7 +200,7 @@ func (c *Config) PluginConfig(m *plugin.Manifest) (json.RawMessage, error) {
 		if faults := validate(m.ConfigSchema, v, at); len(faults) > 0 {
 			return nil, configError(c.path, faults)
 		}
-		value, _ = v.(map[string]any)
+		value, _ = wholeNumbers(v).(map[string]any)
 	}
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
 	if err != nil {
@@ -265,7 +286,8 @@ func validate(schema []byte, value any, at string) []string {
 
 // collect flattens a validation error into lines.
 func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]string) {
-	if len(e.Causes) > 0 {
+	_, isKey := e.ErrorKind.(*kind.PropertyNames) // its causes are about the key, at no place
+	if len(e.Causes) > 0 && !isKey {
 		for _, c := range e.Causes {
 			collect(c, schema, root, at, out)
 		}

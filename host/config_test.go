@@ -29,6 +29,9 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"a fraction", `{"sessions": {"max": 1.5}}`, `sessions.max: want integer, got 1.5`},
 		{"negative", `{"sessions": {"trashDays": -1}}`, `sessions.trashDays: -1 is too small; want at least 0`},
 		{"body limit in words", `{"gateway": {"bodyLimit": "10 megs"}}`, `gateway.bodyLimit: want integer, got "10 megs"`},
+		{"a negative body limit", `{"gateway": {"bodyLimit": -1}}`, `gateway.bodyLimit: -1 is too small; want at least 1024`},
+		{"a body limit beyond all disks", `{"gateway": {"bodyLimit": 1e30}}`, `gateway.bodyLimit: 1e30 is too large; want at most 1099511627776`},
+		{"an exponent beyond all memory", `{"sessions": {"max": 1e999999999}}`, `sessions.max: want integer, got 1e999999999`},
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
@@ -79,7 +82,7 @@ func TestPluginConfig(t *testing.T) {
 		"properties": {
 			"max": {"type": "integer", "minimum": 0, "default": 50},
 			"slot": {"type": "string", "default": "a~"},
-			"tags": {"type": "object", "default": {}, "additionalProperties": {"type": "string"}}
+			"tags": {"type": "object", "default": {}, "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": {"type": "string"}}
 		}}`)}
 	c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"max": 7}}}}}`))
 	if err != nil {
@@ -89,12 +92,22 @@ func TestPluginConfig(t *testing.T) {
 	if want := `{"max":7,"slot":"a~","tags":{}}`; err != nil || string(got) != want {
 		t.Errorf("PluginConfig = %s, %v, want %s", got, err, want)
 	}
-	c, err = host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"mx": 7, "slot": 1, "max": -2}}}}}`))
+	for _, whole := range []string{"7.0", "70e-1", "0.7e1", "7E0"} {
+		c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"max": `+whole+`}}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.PluginConfig(m)
+		if want := `{"max":7,"slot":"a~","tags":{}}`; err != nil || string(got) != want {
+			t.Errorf("PluginConfig with %s = %s, %v, want %s", whole, got, err, want)
+		}
+	}
+	c, err = host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"mx": 7, "slot": 1, "max": -2, "tags": {"a b": "c"}}}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.PluginConfig(m)
-	want := `plugins.entries.demo.config.max: -2 is too small; want at least 0; plugins.entries.demo.config.mx: unknown key; did you mean max?; plugins.entries.demo.config.slot: want string, got 1`
+	want := `plugins.entries.demo.config.max: -2 is too small; want at least 0; plugins.entries.demo.config.mx: unknown key; did you mean max?; plugins.entries.demo.config.slot: want string, got 1; plugins.entries.demo.config.tags.a b: this key is not allowed`
 	if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), want) {
 		t.Errorf("PluginConfig = %v, want %q", err, want)
 	}
