@@ -75,7 +75,7 @@ func LoadConfig(home string) (*Config, error) {
 		return nil, err
 	}
 	if data == nil {
-		return c, c.fill(map[string]any{})
+		return defaultConfig(home)
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
@@ -91,8 +91,19 @@ func LoadConfig(home string) (*Config, error) {
 	if faults := validate(configSchema, value, ""); len(faults) > 0 {
 		return nil, configError(c.path, faults)
 	}
-	object, _ := wholeNumbers(value).(map[string]any)
+	object, _ := value.(map[string]any)
+	for key, part := range object {
+		if key != "plugins" { // those parts are validated later, as they stand
+			object[key] = wholeNumbers(part)
+		}
+	}
 	return c, c.fill(object)
+}
+
+// defaultConfig is what holds without a file.
+func defaultConfig(home string) (*Config, error) {
+	c := &Config{path: ConfigPath(home)}
+	return c, c.fill(map[string]any{})
 }
 
 // fill adds the schema's defaults to what the file says, and decodes it.

@@ -29,6 +29,8 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Defaults leaves config.json aside, also a wrong one: for help.
+	Defaults bool
 	// Background is true for a host that stays: plugins then run their schedules.
 	Background bool
 	// Cwd is noted as the working directory of sessions made here.
@@ -90,7 +92,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	var err error
-	if h.config, err = LoadConfig(opts.Home); err != nil {
+	if h.config, err = h.loadConfig(); err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
@@ -107,6 +109,13 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
+}
+
+func (h *Host) loadConfig() (*Config, error) {
+	if h.opts.Defaults {
+		return defaultConfig(h.opts.Home)
+	}
+	return LoadConfig(h.opts.Home)
 }
 
 func (h *Host) homeError(err error) error {
