@@ -98,6 +98,9 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.build, err = BuildID(opts.Exe); err != nil {
 		return nil, fmt.Errorf("own executable: %w", err)
 	}
+	if err := durable.Tighten(opts.Home, ours); err != nil {
+		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
+	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, h.homeError(err)
 	}
@@ -109,6 +112,15 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
+}
+
+// ours reports whether an entry of the home is one that the program makes there.
+func ours(name string) bool {
+	switch name {
+	case "agents", "config.json", "gateway.lock", "gateway.token", "logs", "plugins", "sessions":
+		return true
+	}
+	return false
 }
 
 func (h *Host) loadConfig() (*Config, error) {
