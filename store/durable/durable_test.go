@@ -192,12 +192,31 @@ func TestModesWhateverTheUmask(t *testing.T) {
 		if err == nil {
 			f, err = fsys.Append("p/log")
 		}
+		var open durable.File // a write under way
+		if err == nil {
+			open, err = fsys.Create("p/new")
+		}
+		var temp *durable.Temp // written, not visible yet
+		if err == nil {
+			temp, err = durable.WriteTemp(fsys, "p/q/f", []byte("y"))
+		}
 		umask(old)
 		if err != nil {
 			t.Fatalf("umask %03o: %v", mask, err)
 		}
-		f.Close()
-		for name, want := range map[string]fs.FileMode{"": 0o700, "p": 0o700, "p/q": 0o700, "p/q/f": 0o600, "p/log": 0o600} {
+		temps, err := filepath.Glob(filepath.Join(dir, "p", "q", "*"+durable.TempSuffix))
+		if err != nil || len(temps) != 1 {
+			t.Fatalf("umask %03o: temp files %q, %v; want one", mask, temps, err)
+		}
+		for _, path := range append(temps, filepath.Join(dir, "p", "new")) {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("umask %03o: while it is written %s has mode %v, %v; want 0600", mask, path, info.Mode().Perm(), err)
+			}
+		}
+		if err := errors.Join(f.Close(), open.Close(), temp.Publish("p/q/f")); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]fs.FileMode{"": 0o700, "p": 0o700, "p/q": 0o700, "p/q/f": 0o600, "p/log": 0o600, "p/new": 0o600} {
 			info, err := os.Stat(filepath.Join(dir, name))
 			if err != nil || info.Mode().Perm() != want {
 				t.Errorf("umask %03o: %q has mode %v, %v; want %v", mask, name, info.Mode().Perm(), err, want)
