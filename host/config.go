@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,6 +77,17 @@ func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c, c.take(object, plugins)
+}
+
+// defaultConfig is what holds without a file.
+func defaultConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
+	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	return c, c.take(map[string]any{}, plugins)
+}
+
+// take validates what a file says and takes it over, defaults filled in.
+func (c *Config) take(object any, plugins []*plugin.Manifest) error {
 	faults := validate(configSchema, object, "")
 	entries, _ := child(child(object, "plugins"), "entries").(map[string]any)
 	for id := range entries {
@@ -90,9 +102,9 @@ func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
 	}
 	if len(faults) > 0 {
 		slices.Sort(faults)
-		return nil, configError(c.path, faults)
+		return configError(c.path, faults)
 	}
-	return c, c.fill(object.(map[string]any)) // by its schema it is one
+	return c.fill(wholeNumbers(object).(map[string]any)) // by its schema it is one
 }
 
 // read parses the file.
@@ -137,7 +149,7 @@ func pluginPart(m *plugin.Manifest, value any) (part json.RawMessage, faults []s
 		return nil, []string{"plugin.json of " + m.ID + ": configSchema: " + err.Error()}
 	}
 	withDefaults(schema, object)
-	part, err = json.Marshal(object)
+	part, err = json.Marshal(wholeNumbers(object))
 	if err != nil {
 		return nil, []string{at + ": " + err.Error()}
 	}
@@ -157,6 +169,26 @@ func (c *Config) fill(object map[string]any) error {
 		return err
 	}
 	return json.Unmarshal(data, c)
+}
+
+// wholeNumbers writes numbers such as 5e1 and 8.0 as 50 and 8. To a schema they
+// are integers; Go reads no int from them.
+func wholeNumbers(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if r, ok := new(big.Rat).SetString(v.String()); ok && r.IsInt() && r.Num().IsInt64() {
+			return json.Number(r.Num().String())
+		}
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = wholeNumbers(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = wholeNumbers(inner)
+		}
+	}
+	return value
 }
 
 // withDefaults adds to an object what its schema gives as defaults, also in the

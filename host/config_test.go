@@ -38,6 +38,9 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"a fraction", `{"sessions": {"max": 1.5}}`, `sessions.max: want integer, got 1.5`},
 		{"negative", `{"sessions": {"trashDays": -1}}`, `sessions.trashDays: -1 is too small; want at least 0`},
 		{"body limit in words", `{"gateway": {"bodyLimit": "10 megs"}}`, `gateway.bodyLimit: want integer, got "10 megs"`},
+		{"a negative body limit", `{"gateway": {"bodyLimit": -1}}`, `gateway.bodyLimit: -1 is too small; want at least 1024`},
+		{"a body limit beyond all disks", `{"gateway": {"bodyLimit": 1e30}}`, `gateway.bodyLimit: 1e30 is too large; want at most 1099511627776`},
+		{"an exponent beyond all memory", `{"sessions": {"max": 1e999999999}}`, `sessions.max: want integer, got 1e999999999`},
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
@@ -96,5 +99,14 @@ func TestPluginConfig(t *testing.T) {
 	}
 	if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
 		t.Errorf("PluginConfig = %s, want %s", got, want)
+	}
+	for _, whole := range []string{"7.0", "70e-1", "0.7e1", "7E0"} {
+		c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": `+whole+`}}}}}`), known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
+			t.Errorf("PluginConfig with %s = %s, want %s", whole, got, want)
+		}
 	}
 }
