@@ -275,7 +275,11 @@ func (h *Host) sessionError(err error) error {
 		return &n
 	}
 	if v, ok := errors.AsType[*session.IDError](err); ok {
-		if v.Suggestion != "" {
+		e.Message = fmt.Sprintf("%q: %s", v.Text, v.Reason)
+		switch {
+		case v.Session: // one that is there is looked for
+			return code(plugin.InvalidName, "sess sessions list shows all sessions")
+		case v.Suggestion != "":
 			return code(plugin.InvalidName, "try %s", v.Suggestion)
 		}
 		return code(plugin.InvalidName, "an id has letters, digits, hyphens and underscores, at most 64")
