@@ -187,8 +187,7 @@ func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
 			continue
 		}
 		if p.sup == nil {
-			return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-				WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+			return nil, h.switchedOff(p)
 		}
 		return p.sup, nil
 	}

@@ -149,12 +149,11 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 // describe returns what a plugin says about itself; it is started only when no
 // cached answer of this build is there.
 func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, error) {
+	if p.sup == nil {
+		return nil, h.switchedOff(p) // whatever it once said
+	}
 	if d, ok := h.cached(p); ok {
 		return d, nil
-	}
-	if p.sup == nil {
-		return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-			WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
 	}
 	d, err := p.sup.Describe(ctx)
 	if err != nil {
@@ -177,6 +176,23 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 		h.log.Warn("description not cached", "plugin", p.Manifest.ID, "err", err)
 	}
 	return &d, nil
+}
+
+func (h *Host) switchedOff(p *Plugin) error {
+	return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
+		WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+}
+
+// absent says why the command of a plugin is not there now; nil where it is, or
+// where no plugin has it.
+func (h *Host) absent(ctx context.Context, command string) error {
+	for _, p := range h.plugins {
+		if slices.Contains(p.Manifest.Commands, command) {
+			_, err := h.describe(ctx, p)
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Host) spec(ctx context.Context, p *Plugin) (*plugin.Spec, error) {
