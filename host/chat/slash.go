@@ -51,7 +51,7 @@ func exit(*Chat, context.Context, []string) (plugin.Result, error) { return plug
 // the line asked for JSON.
 func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) {
 	commands := c.opts.Commands()
-	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands)}
+	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands), Absent: c.opts.Absent}
 	call, err := lower.Lower(text)
 	if err != nil {
 		return call.JSON, err
