@@ -164,7 +164,60 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 		return nil, fmt.Errorf("record of operation %s: %w", id, err)
 	}
 	op.ID = id
+	if problem := op.problem(); problem != "" {
+		return nil, fmt.Errorf("record of operation %s: %s", id, problem)
+	}
 	return op, nil
+}
+
+// problem says what keeps a record from being followed, as where it was damaged
+// or a newer version wrote it; "" means nothing. All else here relies on it: no
+// name or file of a record leads out of the pool.
+func (op *Op) problem() string {
+	switch op.Kind {
+	case OpLoad, OpNew, OpDelete, OpPrune, OpDeleteMessages, OpCompact:
+	case OpOverwrite:
+		if len(op.Trash) == 0 {
+			return "it does not say what was overwritten"
+		}
+		if op.To == "" {
+			return "it does not say what name was overwritten"
+		}
+	case OpRename:
+		if op.From == "" || op.To == "" {
+			return "it does not say what was renamed"
+		}
+	default:
+		return fmt.Sprintf("%q is no kind of operation", op.Kind)
+	}
+	switch op.State {
+	case OpOpen, OpClosed, OpUndone, OpUndoing, OpRedoing:
+	default:
+		return fmt.Sprintf("%q is no state of an operation", op.State)
+	}
+	var names []Name
+	for _, name := range []Name{op.From, op.To} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	for _, link := range []*Link{op.Backup, op.Redo} {
+		if link != nil {
+			names = append(names, link.Name)
+		}
+	}
+	for _, item := range slices.Concat(op.Trash, op.Swapped) {
+		names = append(names, item.Name)
+		if base, ok := strings.CutSuffix(item.File, suffix); !ok || strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
+			return fmt.Sprintf("%q is no file of the trash", item.File)
+		}
+	}
+	for _, name := range names {
+		if nameProblem(string(name)) != "" {
+			return fmt.Sprintf("%q is no name", string(name))
+		}
+	}
+	return ""
 }
 
 // writeOp stores a record. The names lock is held.
