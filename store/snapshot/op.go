@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,6 +90,7 @@ type Op struct {
 	Subject   string      `json:"subject,omitempty"`   // id of the snapshot that was renamed or put in place
 	Trash     []TrashItem `json:"trash,omitempty"`     // what it took away
 	Swapped   []TrashItem `json:"swapped,omitempty"`   // what its undoing took away
+	Newest    string      `json:"newest,omitempty"`    // id of the newest operation when it was undone: a newer one ends redo
 }
 
 func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
@@ -251,6 +253,18 @@ func (p *Pool) newOp(op Op) (*Op, error) {
 	}
 	op.ID, op.State, op.Time = id.String(), OpOpen, p.now()
 	return &op, nil
+}
+
+// newest is the id of the newest operation that is not open. The names lock is
+// held.
+func (p *Pool) newest() (string, error) {
+	ids, err := p.opIDs()
+	for _, id := range slices.Backward(ids) {
+		if op := p.findOp(id); op != nil && op.State != OpOpen {
+			return id, nil
+		}
+	}
+	return "", err
 }
 
 // OpenOp is an operation under way, owned by this process. It is not safe for
@@ -518,18 +532,20 @@ func (p *Pool) Undoable(ctx context.Context, session string) (*Op, error) {
 }
 
 // Redoable returns the operation that redo does again: the one undone last, if
-// no operation followed it. It is nil when there is none.
+// no operation followed it, not even one that was undone itself. It is nil when
+// there is none.
 func (p *Pool) Redoable(ctx context.Context, session string) (*Op, error) {
 	var found *Op
+	var newest string // operation of all
 	err := p.newestOps(ctx, func(op *Op) bool {
-		switch {
-		case !op.concerns(session):
-		case op.done():
-			return false
-		case op.undone():
+		if !op.concerns(session) || op.State == OpOpen {
+			return true
+		}
+		newest = cmp.Or(newest, op.ID)
+		if op.undone() && newest <= cmp.Or(op.Newest, newest) {
 			found = op // undo goes from the newest back: the oldest went last
 		}
-		return true
+		return !op.done()
 	})
 	return found, err
 }
@@ -552,17 +568,24 @@ func (p *Pool) LoadedLast(ctx context.Context) (Link, error) {
 // back; redo, which may be nil, is the backup made before that. An operation that
 // is not closed is ErrStale.
 func (p *Pool) MarkUndone(ctx context.Context, id string, redo *Link) error {
-	return p.mark(ctx, id, OpClosed, func(op *Op) { op.State, op.Redo = OpUndone, redo })
+	return p.mark(ctx, id, OpClosed, func(op *Op) (err error) {
+		op.State, op.Redo = OpUndone, redo
+		op.Newest, err = p.newest()
+		return err
+	})
 }
 
 // MarkRedone records that an undone operation was done again; undo, which may be
 // nil, is the backup made before that. An operation that is not undone is
 // ErrStale.
 func (p *Pool) MarkRedone(ctx context.Context, id string, undo *Link) error {
-	return p.mark(ctx, id, OpUndone, func(op *Op) { op.State, op.Backup, op.Redo = OpClosed, undo, nil })
+	return p.mark(ctx, id, OpUndone, func(op *Op) error {
+		op.State, op.Backup, op.Redo = OpClosed, undo, nil
+		return nil
+	})
 }
 
-func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*Op)) error {
+func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*Op) error) error {
 	unlock, err := p.lock(ctx, "undo")
 	if err != nil {
 		return err
@@ -575,7 +598,9 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 	if op.State != from {
 		return fmt.Errorf("operation %s is %s: %w", id, op.State, ErrStale)
 	}
-	change(op)
+	if err := change(op); err != nil {
+		return err
+	}
 	return p.writeOp(op)
 }
 
