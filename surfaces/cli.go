@@ -53,14 +53,15 @@ func (c *Commands) Find(words []string) *plugin.Verb {
 // SplitHostFlags takes the host's flags out of a command line, wherever they
 // stand before "--", and returns the rest untouched. A word that is the value
 // of one of the verb's own flags stays: of "save x --note --json" nothing is
-// taken.
+// taken. Beside an error it returns the flags without mistakes, so that the
+// error can be shown as they ask.
 func SplitHostFlags(args []string, find FindVerb) (HostFlags, []string, error) {
 	s, err := scan(args, find)
 	if err == nil && s.pending != nil && s.host.text(s.pending.Name) != nil {
 		err = plugin.Errorf(plugin.Usage, "--%s needs a value", s.pending.Name).WithHint("write --%s=<text>", s.pending.Name)
 	}
 	if err != nil {
-		return HostFlags{}, nil, err
+		return s.host, nil, err
 	}
 	return s.host, s.argv, nil
 }
@@ -81,8 +82,8 @@ type CLIOutput struct {
 }
 
 // RenderCLI renders an answer for a terminal or a script. With JSON a verb
-// that only reads gives its data, another one {"text","data"}, and an error
-// {"error","code","hint","details"}. Without it, control characters in texts
+// that only reads gives its data, or its text as a string where it has none,
+// another one {"text","data"}, and an error {"error","code","hint","details"}. Without it, control characters in texts
 // are escaped, so that what someone once stored cannot act on the terminal.
 func RenderCLI(result plugin.Result, err error, opts CLIOptions) CLIOutput {
 	var stdout, stderr bytes.Buffer
@@ -94,6 +95,8 @@ func RenderCLI(result plugin.Result, err error, opts CLIOptions) CLIOutput {
 	}
 	read := opts.Effect == plugin.EffectRead
 	switch {
+	case opts.JSON && read && result.Data == nil && result.Text != "":
+		writeJSON(&stdout, result.Text)
 	case opts.JSON && read:
 		writeJSON(&stdout, result.Data)
 	case opts.JSON:

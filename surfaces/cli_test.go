@@ -86,6 +86,17 @@ func TestSplitHostFlagsRefuses(t *testing.T) {
 	}
 }
 
+// A mistake in one flag does not hide how its error is to be shown.
+func TestSplitHostFlagsKeepsTheOthersBesideAnError(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"list --session= --json", "--json list --session", "--json list --json=false"} {
+		host, _, err := surfaces.SplitHostFlags(strings.Fields(line), commands(t).Find)
+		if err == nil || !host.JSON {
+			t.Errorf("SplitHostFlags(%q) = %+v, %v; want an error and JSON", line, host, err)
+		}
+	}
+}
+
 // Every flag that the contract gives to the host has its place.
 func TestEveryHostFlagIsTaken(t *testing.T) {
 	t.Parallel()
@@ -142,7 +153,8 @@ func TestRenderCLI(t *testing.T) {
 		{"json of a change", result, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectWrite}, `{"text":"saved v1","data":{"name":"<v1>"}}` + "\n", "note: the disk is nearly full\n", 0},
 		{"json of a read", result, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead, Quiet: true}, `{"name":"<v1>"}` + "\n", "", 0},
 		{"json of an empty list", plugin.Result{Text: "no snapshots", Data: json.RawMessage(`[]`)}, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, "[]\n", "", 0},
-		{"json without data", plugin.Result{Text: "ok"}, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, "null\n", "", 0},
+		{"json of a text", plugin.Result{Text: "usage: <x>"}, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, `"usage: <x>"` + "\n", "", 0},
+		{"json of nothing", plugin.Result{}, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, "null\n", "", 0},
 		{"json keeps control characters escaped", plugin.Result{Data: json.RawMessage(`"\u001b[31m"`)}, nil, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, `"\u001b[31m"` + "\n", "", 0},
 		{"broken json", plugin.Result{Data: json.RawMessage(`{`)}, nil, surfaces.CLIOptions{JSON: true}, `{"error":"the answer is not JSON","code":"internal","hint":"run it again without --json"}` + "\n", "", 1},
 		{"error", plugin.Result{}, failed, surfaces.CLIOptions{}, "", "sess: no snapshot v9\nhint: did you mean v1?\n", 3},

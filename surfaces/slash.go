@@ -172,7 +172,7 @@ type SlashCall struct {
 	Builtin string
 	Spec    *plugin.Spec // whose dispatcher gets Argv
 	Argv    []string
-	JSON    bool // the answer is to be shown as JSON
+	JSON    bool // the answer is to be shown as JSON, also where it is an error
 	Help    bool // the help for Argv is to be shown, nothing dispatched
 }
 
@@ -181,6 +181,7 @@ type SlashCall struct {
 func IsSlash(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "/") }
 
 // Lower lowers a line that [IsSlash]. Commands and verbs are found in any case.
+// Beside an error only JSON says something: that the line asked for it.
 func (s *Slash) Lower(line string) (SlashCall, error) {
 	words, err := Split(line)
 	if err != nil {
@@ -203,21 +204,22 @@ func (s *Slash) Lower(line string) (SlashCall, error) {
 		return v
 	}
 	host, argv, err := SplitHostFlags(append(argv, words...), find)
+	call := SlashCall{Spec: spec, JSON: host.JSON}
 	if err != nil {
-		return SlashCall{}, err
+		return call, err
 	}
 	for _, f := range hostFlags() {
 		text := host.text(f.Name)
 		on := host.on(f.Name)
 		if text != nil && *text != "" {
-			return SlashCall{}, plugin.Errorf(plugin.Usage, "--%s: a slash command works on its own chat's session", f.Name).
+			return call, plugin.Errorf(plugin.Usage, "--%s: a slash command works on its own chat's session", f.Name).
 				WithHint("leave it out, or use the command line")
 		}
 		if on != nil && *on && f.Name != "json" && f.Name != "help" {
-			return SlashCall{}, plugin.Errorf(plugin.Usage, "--%s has no meaning in a chat", f.Name).WithHint("leave it out")
+			return call, plugin.Errorf(plugin.Usage, "--%s has no meaning in a chat", f.Name).WithHint("leave it out")
 		}
 	}
-	call := SlashCall{Spec: spec, Argv: foldVerb(spec, argv), JSON: host.JSON, Help: host.Help || len(argv) == 0}
+	call.Argv, call.Help = foldVerb(spec, argv), host.Help || len(argv) == 0
 	if len(argv) > 0 && strings.EqualFold(argv[0], "help") {
 		call.Help, call.Argv = true, foldVerb(spec, argv[1:])
 	}

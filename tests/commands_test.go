@@ -20,6 +20,8 @@ func TestScriptCommands(t *testing.T) {
 		t.Skip("the scripts use a Unix shell")
 	}
 	const doc = "\n-- doc.json --\n" + `{"list":[{"name":"alpha","tags":{"b":1,"a":"<x>"}},{"name":"beta"}],"n":1.50,"none":null}` + "\n"
+	const snap = "\n-- s.sess.json --\n" + `{"format":"sess/1","meta":{"id":"x","note":"n","updatedAt":"1999-01-01T00:00:00.000Z"},"header":{},` +
+		`"lists":{"messages":{"records":1,"tail":[{"role":"user","content":"hi"}]}}}` + "\n"
 	tests := []struct {
 		name, script string
 		fail         string // in the log; "" if the script passes
@@ -59,6 +61,11 @@ func TestScriptCommands(t *testing.T) {
 		{"another length", "jsonlen doc.json .list 3" + doc, "has length 2, want 3"},
 		{"length of a number", "jsonlen doc.json .n 1" + doc, "has length -1"},
 		{"a variable", "jsonenv NAME doc.json .list.1.name\nexec echo $NAME\nstdout beta" + doc, ""},
+		{"another age", "aged 90d s.sess.json\njsonmatch s.sess.json .meta.updatedAt ^20" + snap, ""},
+		{"the age leaves the rest as it is", "aged 90d s.sess.json\njsonpath s.sess.json .meta.note n\njsonpath s.sess.json .lists.messages.tail.0.content hi" + snap, ""},
+		{"an age in the future", "aged -36500d s.sess.json\njsonmatch s.sess.json .meta.createdAt ^21" + snap, ""},
+		{"no age", "aged old s.sess.json" + snap, "is not a duration"},
+		{"the age of something else", "aged 90d doc.json" + doc, "doc.json: "},
 		{"same tree", "snaptree a .\nsametree a", ""},
 		{"same tree without a home", "snaptree a\nsametree a", ""},
 		{"a new file", "snaptree a .\nexec sh -c 'echo > f'\nsametree a", "+ f -rw"},

@@ -17,14 +17,19 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"sess/dispatch"
+	"sess/store/transcript"
 )
 
 // TestScript runs every script of testdata/script. A script starts in an empty
 // folder, $WORK, with the built binary first in PATH and with no variables of
-// the caller's environment; HOME is $WORK/home and SESS_HOME is $HOME/.sess,
-// and neither exists yet. Beside testscript's own commands it may use:
+// the caller's environment; HOME is $WORK/home, SESS_HOME is $HOME/.sess and
+// POOL is the folder of the default project's snapshots; only HOME exists.
+// Beside testscript's own commands it may use:
 //
 //	wantexit CODE CMD [ARG…]      run CMD, which must end with exactly this code
 //	umask MASK CMD [ARG…]         run CMD under this umask (Unix)
@@ -33,6 +38,8 @@ import (
 //	jsonlen FILE PATH COUNT       the list, object or string at PATH has this length
 //	jsonenv NAME FILE PATH        put the value at PATH into a variable
 //	mode PERM FILE…               the files have exactly these permissions (Unix)
+//	aged AGE FILE…                the snapshots were made and changed so long ago (90d, 12h); with
+//	                              a minus sign, so long from now, as by a clock that is ahead
 //	snaptree NAME [DIR]           remember all files below DIR (default: SESS_HOME)
 //	sametree NAME [PATTERN…]      they are as remembered, but for names that match
 //
@@ -62,6 +69,7 @@ func scriptParams(bin, dir string) testscript.Params {
 			env.Setenv("HOME", home)
 			env.Setenv("USERPROFILE", home)
 			env.Setenv("SESS_HOME", filepath.Join(home, ".sess"))
+			env.Setenv("POOL", filepath.Join(home, ".sess", "agents", "main", "sessions"))
 			env.Setenv("TZ", "UTC")
 			env.Setenv("LC_ALL", "C.UTF-8")
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
@@ -83,6 +91,7 @@ func scriptParams(bin, dir string) testscript.Params {
 			"jsonlen":   jsonLen,
 			"jsonenv":   jsonEnv,
 			"mode":      wantMode,
+			"aged":      age,
 			"snaptree":  snapTree,
 			"sametree":  sameTree,
 		},
@@ -241,6 +250,25 @@ func wantMode(ts *testscript.TestScript, neg bool, args []string) {
 		if got := info.Mode().Perm(); got != fs.FileMode(want) {
 			ts.Fatalf("%s has mode %#o, want %#o", file, got, want)
 		}
+	}
+}
+
+func age(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "aged AGE FILE…")
+	text, ahead := strings.CutPrefix(args[0], "-")
+	ago, err := dispatch.ParseDuration(text)
+	ts.Check(err)
+	if ahead {
+		ago = -ago
+	}
+	for _, file := range args[1:] {
+		doc, err := transcript.Decode([]byte(ts.ReadFile(file)))
+		if err != nil {
+			ts.Fatalf("%s: %v", file, err)
+		}
+		doc.Meta.CreatedAt = time.Now().Add(-ago)
+		doc.Meta.UpdatedAt = doc.Meta.CreatedAt
+		ts.Check(os.WriteFile(ts.MkAbs(file), doc.Encode(), 0o600))
 	}
 }
 

@@ -28,14 +28,14 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if !given && a.flags.JSON && isTerminal(a.stdin) {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "a conversation at a terminal has no JSON").WithHint("add --message 'some text'")
 	}
-	record := &recorder{}
+	record := &recorder{events: []recorded{}}
 	var sink chat.Sink = record
 	if !a.flags.JSON {
 		notes := a.stderr
 		if a.flags.Quiet {
 			notes = io.Discard
 		}
-		sink = chat.NewTerminal(a.stdout, notes)
+		sink = chat.NewTerminal(a.out, notes)
 	}
 	c, err := h.OpenChat(ctx, host.ChatOptions{
 		Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session,
@@ -44,12 +44,17 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	// Where nobody sees the answer there is no use in writing it: the turn ends as
+	// after Ctrl-C, and what came is kept.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	a.out.onFailure(stop)
 	if given {
-		err = c.Send(ctx, one)
+		err = c.SendAlone(ctx, one)
 	} else {
 		input := chat.Input{Reader: a.stdin}
 		if interactive {
-			input.Prompt = a.stdout
+			input.Prompt = a.out
 			turns := make(chan struct{})
 			a.interrupts.take(turns)
 			defer a.interrupts.take(nil)

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"sess/dispatch"
@@ -101,9 +104,19 @@ func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, 
 	return plugin.Result{Text: string(shown), Data: shown}, nil
 }
 
-func (a *app) configValidate(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	path := host.ConfigPath(a.home)
 	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+		return plugin.Result{}, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return answer(path+" does not exist: the defaults hold", map[string]any{"path": path, "valid": true})
+	}
+	h, err := a.open(ctx)
+	if err == nil {
+		err = h.CheckPlugins(ctx)
+	}
+	if err != nil {
 		return plugin.Result{}, err
 	}
 	return answer(path+" is valid", map[string]any{"path": path, "valid": true})
@@ -131,6 +144,9 @@ func (a *app) help(ctx context.Context, argv []string) (string, error) {
 	spec, verb, rest := commands.Resolve(argv)
 	if spec == nil {
 		_, err := h.Spec(ctx, prog)
+		if len(argv) == 0 && err != nil {
+			return a.overview(nil, commands) + "\n\nthe verbs are not there: " + plugin.AsError(err).Text(), nil
+		}
 		return "", err
 	}
 	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {
@@ -148,9 +164,12 @@ func (a *app) help(ctx context.Context, argv []string) (string, error) {
 }
 
 // overview is the help of the whole program: the verbs of its own command, and
-// what else can stand first.
+// what else can stand first. A nil spec leaves the verbs out.
 func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
-	text := surfaces.HelpCommand(spec, prog) + "\n"
+	text := ""
+	if spec != nil {
+		text = surfaces.HelpCommand(spec, prog) + "\n"
+	}
 	var names []string
 	for _, s := range commands.Specs {
 		if s.Command != prog {

@@ -1,14 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"os"
+	"slices"
 
 	"sess/host"
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/plugin/sess"
 	"sess/plugin/wire"
+	"sess/surfaces"
 )
 
 // pluginID is the id of the bundled plugin.
@@ -31,6 +32,7 @@ func (a *app) plugin(args []string) int {
 	case len(args) > 1 && args[0] == "guard":
 		return supervise.Guard(args[1:])
 	}
-	fmt.Fprintf(a.stderr, "%s: \"%s plugin\" is how a host runs its plugins; it is of no use by hand\nhint: sess plugins list shows the plugins\n", prog, prog)
-	return plugin.Usage.Info().Exit
+	err := plugin.Errorf(plugin.Usage, "\"%s plugin\" is how a host runs its plugins; it is of no use by hand", prog).
+		WithHint("%s plugins list shows the plugins", prog)
+	return a.print(surfaces.RenderCLI(plugin.Result{}, err, surfaces.CLIOptions{Prog: prog, JSON: slices.Contains(args, "--json")}))
 }

@@ -66,8 +66,8 @@ type Chat struct {
 	revision int64        // of ref, as people last saw it
 	switched *session.Ref // another session to show, not yet told
 
-	asked   string    // the id of the call that waits for a person, or ""
-	allowed chan bool // takes the person's answer; it has room for it
+	asked  string       // the id of the call that waits for a person, or ""
+	answer chan verdict // takes the person's answer; it has room for it
 
 	notices     []string       // of the background, not yet shown
 	events      []plugin.Event // not yet told to the plugins
@@ -131,12 +131,13 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	c.showNotices()
 	c.follow(ctx)
 	var err error
+	inJSON := false
 	switch text := strings.TrimSpace(line); {
 	case text == "":
 	case strings.HasPrefix(text, "//"):
 		err = c.turn(ctx, text[1:])
 	case text[0] == '/':
-		err = c.slash(ctx, text)
+		inJSON, err = c.slash(ctx, text)
 	default:
 		err = c.turn(ctx, text)
 	}
@@ -146,7 +147,7 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 		return err // an interrupted turn has told so
 	}
 	e := plugin.AsError(err)
-	c.out.Event(Event{Kind: EventError, Err: e})
+	c.out.Event(Event{Kind: EventError, Err: e, JSON: inJSON})
 	return e
 }
 

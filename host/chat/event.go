@@ -20,7 +20,7 @@ const (
 	EventTurnEnded    EventKind = "turn_ended"    // Turn, Revision
 	EventAnswer       EventKind = "answer"        // Result, Effect, JSON: of a command
 	EventNotice       EventKind = "notice"        // Text: a sentence for people
-	EventError        EventKind = "error"         // Err
+	EventError        EventKind = "error"         // Err, JSON
 )
 
 // Event is one thing that people who look at a chat are shown.
@@ -32,7 +32,7 @@ type Event struct {
 	Revision int64 // of the session, after the turn
 	Result   plugin.Result
 	Effect   plugin.Effect
-	JSON     bool // the command asked for its data instead of text
+	JSON     bool // the command asked for JSON instead of text
 	Err      *plugin.Error
 }
 

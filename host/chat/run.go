@@ -76,6 +76,12 @@ func (c *Chat) Run(ctx context.Context, in Input) error {
 	}
 }
 
+// SendAlone is [Chat.Send] where no person is there to be asked: what the model
+// may do only if one allows it is refused at once.
+func (c *Chat) SendAlone(ctx context.Context, line string) error {
+	return c.sendInterruptibly(ctx, Input{}, line, nil)
+}
+
 // awaitLine waits for the next line. An interrupt at the prompt ends nothing.
 func awaitLine(ctx context.Context, c *Chat, in Input, lines <-chan line) (line, error) {
 	for {
@@ -111,7 +117,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, lin
 			answers = nil
 		case call = <-c.question:
 			if in.Prompt == nil {
-				_ = c.Allow(call, false) // if it waits no more, all is well
+				_ = c.decide(call, unasked) // if it waits no more, all is well
 				break
 			}
 			_, _ = io.WriteString(in.Prompt, question)

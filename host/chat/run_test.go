@@ -134,7 +134,7 @@ func TestRunAsksThePerson(t *testing.T) {
 		{"yes", call + "y\n/session\n", true, "tool_finished: pad_manage failed=false saved v1"},
 		{"anything else is no", call + "yep\n/session\n", true, "tool_finished: pad_manage failed=true error (denied): "},
 		{"the end of the input is no", call, true, "tool_finished: pad_manage failed=true error (denied): "},
-		{"nobody is there", call + "/session\n", false, "tool_finished: pad_manage failed=true error (denied): "},
+		{"nobody is there", call + "/session\n", false, "tool_finished: pad_manage failed=true error (denied): pad save v1: only a person may allow it, and none is here"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()
@@ -160,5 +160,25 @@ func TestRunAsksThePerson(t *testing.T) {
 				t.Errorf("prompts %q", prompts.String())
 			}
 		})
+	}
+}
+
+// One line of a program has nobody behind it who could be asked.
+func TestSendAloneDoesNotWaitForAPerson(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.opts.Confirm = []string{"save"}
+	d.open(offline(t))
+	if err := d.chat.SendAlone(t.Context(), `call pad_manage {"action":"save","name":"v1"}`); err != nil {
+		t.Errorf("SendAlone = %v", err)
+	}
+	shown := strings.Join(d.shown.take(), "\n")
+	for _, want := range []string{
+		"tool_finished: pad_manage failed=true error (denied): pad save v1: only a person may allow it, and none is here",
+		"not run, since nobody is here to allow it: pad save v1; run it yourself",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("shown:\n%s\nwant %q", shown, want)
+		}
 	}
 }

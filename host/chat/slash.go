@@ -47,13 +47,14 @@ func Builtins() []string {
 
 func exit(*Chat, context.Context, []string) (plugin.Result, error) { return plugin.Result{}, ErrExit }
 
-// slash answers a line that is a command.
-func (c *Chat) slash(ctx context.Context, text string) error {
+// slash answers a line that is a command. Beside an error it returns whether
+// the line asked for JSON.
+func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) {
 	commands := c.opts.Commands()
 	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands)}
 	call, err := lower.Lower(text)
 	if err != nil {
-		return err
+		return call.JSON, err
 	}
 	var result plugin.Result
 	effect := plugin.EffectRead
@@ -64,7 +65,7 @@ func (c *Chat) slash(ctx context.Context, text string) error {
 		all := builtins()
 		b := all[slices.IndexFunc(all, func(b builtin) bool { return b.name == call.Builtin })]
 		if b.args == "" && len(words) > 0 {
-			return plugin.Errorf(plugin.Usage, "/%s takes no words, not even %q", b.name, words[0]).WithHint("type /%s", b.name)
+			return call.JSON, plugin.Errorf(plugin.Usage, "/%s takes no words, not even %q", b.name, words[0]).WithHint("type /%s", b.name)
 		}
 		result, err = b.run(c, ctx, words)
 	case call.Help:
@@ -76,10 +77,10 @@ func (c *Chat) slash(ctx context.Context, text string) error {
 		result, err = c.dispatch(ctx, commands, call)
 	}
 	if err != nil {
-		return err
+		return call.JSON, err
 	}
 	c.out.Event(Event{Kind: EventAnswer, Result: result, Effect: effect, JSON: call.JSON})
-	return nil
+	return call.JSON, nil
 }
 
 // dispatch has a plugin's command answered. What it does to this chat's session

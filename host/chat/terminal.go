@@ -47,7 +47,7 @@ func (t *Terminal) Event(e Event) {
 	case EventNotice:
 		t.note("%s", e.Text)
 	case EventError:
-		t.render(surfaces.RenderCLI(plugin.Result{}, e.Err, surfaces.CLIOptions{Prog: "error"}))
+		t.render(surfaces.RenderCLI(plugin.Result{}, e.Err, surfaces.CLIOptions{Prog: "error", JSON: e.JSON}))
 	}
 }
 

@@ -27,6 +27,7 @@ func TestTerminal(t *testing.T) {
 		{"thoughts stand beside it", []chat.Event{thought("hm "), thought("yes"), text("b"), {Kind: chat.EventTurnEnded}}, "b\n", "(thinking) hm yes\n"},
 		{"tools", []chat.Event{text("x"), {Kind: chat.EventToolStarted, Tool: tool}, {Kind: chat.EventToolFinished, Tool: tool}, {Kind: chat.EventToolFinished, Tool: broken}}, "x\n", "· pad_manage {\"action\":\"list\"}\n· pad_manage: a table\n· pad_manage: failed: error (usage): no\n"},
 		{"an answer", []chat.Event{{Kind: chat.EventAnswer, Result: result}}, "saved v1\n", "note: nearly full\n"},
+		{"an error as JSON", []chat.Event{{Kind: chat.EventError, Err: plugin.Errorf(plugin.NotFound, "no snapshot v9"), JSON: true}}, `{"error":"no snapshot v9","code":"not_found"}` + "\n", ""},
 		{"an answer as JSON", []chat.Event{{Kind: chat.EventAnswer, Result: result, JSON: true, Effect: plugin.EffectRead}}, "{\"name\":\"v1\"}\n", "note: nearly full\n"},
 		{"a notice", []chat.Event{{Kind: chat.EventNotice, Text: "replaced"}}, "", "· replaced\n"},
 		{"an error", []chat.Event{{Kind: chat.EventError, Err: &plugin.Error{Message: "no v9", Hint: "try v1"}}}, "", "error: no v9\nhint: try v1\n"},

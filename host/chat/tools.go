@@ -171,13 +171,13 @@ func (t *turn) mustConfirm(spec *plugin.Spec, verb *plugin.Verb) bool {
 // confirm asks a person whether a call may run, and waits for the answer or the
 // end of ctx. The session says so meanwhile.
 func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what string) error {
-	answer := make(chan bool, 1)
+	answer := make(chan verdict, 1)
 	t.mu.Lock()
-	t.asked, t.allowed = call.ID, answer
+	t.asked, t.answer = call.ID, answer
 	t.mu.Unlock()
 	defer func() {
 		t.mu.Lock()
-		t.asked, t.allowed = "", nil
+		t.asked, t.answer = "", nil
 		t.mu.Unlock()
 	}()
 	t.live.Status = session.StatusPermission
@@ -196,25 +196,46 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	select {
 	case <-ctx.Done():
 		return plugin.AsError(ctx.Err())
-	case ok := <-answer:
-		if err := t.write(ctx); err != nil || ok {
+	case v := <-answer:
+		if err := t.write(ctx); err != nil || v == allowed {
 			return err
+		}
+		if v == unasked {
+			t.notice("not run, since nobody is here to allow it: " + what + "; run it yourself, or chat at a terminal")
+			return plugin.Errorf(plugin.Denied, "%s: only a person may allow it, and none is here", what).
+				WithHint("ask for it to be run by hand")
 		}
 		return plugin.Errorf(plugin.Denied, "%s: a person did not allow it", what).WithHint("ask what to do instead")
 	}
 }
 
+// verdict is what became of the question whether a call may run.
+type verdict int
+
+const (
+	refused verdict = iota
+	unasked         // there is no person to ask
+	allowed
+)
+
 // Allow answers the question about the tool call with that id: an
 // [EventQuestion] told it, and the turn waits. It is not_found when no such
 // call waits.
 func (c *Chat) Allow(call string, ok bool) error {
+	if ok {
+		return c.decide(call, allowed)
+	}
+	return c.decide(call, refused)
+}
+
+func (c *Chat) decide(call string, v verdict) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if call == "" || c.asked != call {
 		return plugin.Errorf(plugin.NotFound, "no call %q waits for an answer", call).WithHint("it was answered or has ended")
 	}
 	c.asked = ""
-	c.allowed <- ok
+	c.answer <- v
 	return nil
 }
 

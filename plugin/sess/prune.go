@@ -99,7 +99,8 @@ func (r *request) pruneOne(ctx context.Context, k poolKey) (pruned, error) {
 	return done, nil
 }
 
-// pruneText groups by project. A dry run says why the rest stays as well.
+// pruneText groups by project. A dry run explains: it names the project also
+// where there is only one, and says why the rest stays.
 func (r *request) pruneText(projects []pruned) string {
 	dry := r.Bool("dry-run")
 	var b strings.Builder
@@ -107,7 +108,7 @@ func (r *request) pruneText(projects []pruned) string {
 	for _, p := range projects {
 		dropped += len(p.Dropped)
 		kept += len(p.Kept)
-		if len(projects) > 1 || r.Bool("all-projects") {
+		if len(projects) > 1 || r.Bool("all-projects") || dry {
 			fmt.Fprintf(&b, "project %s:\n", p.Project)
 		}
 		for _, d := range p.Dropped {

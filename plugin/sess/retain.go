@@ -1,6 +1,7 @@
 package sess
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,11 +82,13 @@ func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plug
 			selected[live.Selected] = true
 		}
 	}
-	newest := map[string]bool{} // the newest backup of each active session
+	// The newest backup of each active session. A date in the future proves
+	// nothing, so one of the past comes before it.
+	newest := map[string]snapshot.Entry{}
 	for _, e := range entries { // newest first
-		if id := e.Meta.SessionID; active[id] && snapshot.ReservedPrefix(e.Name) {
-			newest[e.Meta.ID] = true
-			delete(active, id)
+		id := e.Meta.SessionID
+		if best, found := newest[id]; active[id] && snapshot.ReservedPrefix(e.Name) && (!found || best.Future && !e.Future) {
+			newest[id] = e
 		}
 	}
 	return snapshot.Policy{
@@ -94,7 +97,7 @@ func (s *service) policy(ctx context.Context, entries []snapshot.Entry, ref plug
 			switch {
 			case selected[e.Meta.ID]:
 				return "it is shown in a session"
-			case newest[e.Meta.ID]:
+			case snapshot.ReservedPrefix(e.Name) && newest[e.Meta.SessionID].Name == e.Name:
 				return "newest backup of the active session"
 			}
 			return ""
@@ -142,9 +145,11 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	}
 }
 
-// upkeepEvery is how often the pools of a host that runs no schedule are tidied
-// up, at most.
-const upkeepEvery = time.Hour
+// upkeepEvery is how often a pool of a host that runs no schedule is tidied up,
+// at most: as often as the schedule would.
+func (s *service) upkeepEvery() time.Duration {
+	return cmp.Or(s.config.pruneInterval(), time.Hour)
+}
 
 // upkeep tidies up a pool in the background after a change, once in the life of
 // the process and if nobody did so lately. exempt are the ids of what the change
@@ -155,13 +160,21 @@ func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
 	}
 	s.tasks.run(func() {
 		last, err := pool.LastPrune()
-		if err == nil && s.now().Sub(last.Finished) < upkeepEvery {
+		if ago, known := s.sincePrune(last); err == nil && known && ago < s.upkeepEvery() {
 			return
 		}
 		if _, err := s.tidy(s.life, pool, exempt...); err != nil && s.life.Err() == nil {
 			s.log.Warn("tidy pool", "dir", pool.Dir(), "err", err)
 		}
 	})
+}
+
+// sincePrune is how long ago a run ended. Of one that is dated in the future, by a
+// clock that was ahead, it is not known: it must not put off all others until
+// that day.
+func (s *service) sincePrune(run snapshot.PruneRun) (ago time.Duration, known bool) {
+	ago = s.now().Sub(run.Finished)
+	return max(ago, 0), ago >= -clockSkew
 }
 
 // tidy applies the retention rules to a pool, empties its trash of what has been

@@ -155,3 +155,55 @@ func TestPruneWithAFutureDate(t *testing.T) {
 		t.Errorf("names (-before +after):\n%s", diff)
 	}
 }
+
+// A backup dated by a fast clock does not take the place of the newest one.
+func TestPruneKeepsTheNewestBackupBesideOneOfTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{"maxSnapshots":0}`)
+	w.do("save", "v1")
+	backup := func() string {
+		w.say(w.ref, "more", 1)
+		return w.meta("load", "v1").Backup
+	}
+	w.add(2 * 365 * 24 * time.Hour)
+	ahead := backup()
+	w.add(-2 * 365 * 24 * time.Hour)
+	older := backup()
+	w.add(time.Hour)
+	newest := backup()
+	w.add(time.Hour)
+	w.do("save", "young~")
+
+	w.do("prune", "--keep=1")
+	if diff := cmp.Diff(sorted([]string{newest, "v1", "young~"}), sorted(w.names())); diff != "" {
+		t.Errorf("names (-want +got); %s is of the future, %s older:\n%s", ahead, older, diff)
+	}
+}
+
+// A run that a fast clock noted does not put off all others until its date.
+func TestUpkeepAfterARunInTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	tended := func() time.Time {
+		t.Helper()
+		w.do("save", "v1", "--overwrite")
+		if err := w.plugin.Drain(t.Context()); err != nil { // waits for the upkeep
+			t.Fatal(err)
+		}
+		w.start(false)
+		status, err := w.plugin.Status(t.Context())
+		if err != nil || len(status) != 1 {
+			t.Fatalf("Status: %v, %v", status, err)
+		}
+		return status[0].Last
+	}
+	w.add(2 * 365 * 24 * time.Hour)
+	ahead := tended()
+	w.add(-2 * 365 * 24 * time.Hour)
+	if got := tended(); !got.Before(ahead) || got.Before(w.Now().Add(-time.Second)) {
+		t.Errorf("after a run dated %v the pool was tidied up at %v, want now: %v", ahead, got, w.Now())
+	}
+	if first, again := tended(), tended(); !again.Equal(first) {
+		t.Errorf("the pool was tidied up at %v and again at %v", first, again)
+	}
+}

@@ -211,6 +211,8 @@ func TestStatusAndComplete(t *testing.T) {
 	w.do("prune")
 	if got := status(); got.Result != "0 pruned, 2 kept in 1 pool" || !got.Last.Equal(w.Now().Truncate(time.Millisecond)) {
 		t.Errorf("status after a run: %+v", got)
+	} else if want := got.Last.Add(90 * time.Minute); !got.Next.Equal(want) {
+		t.Errorf("next run without a schedule: %s, want %s, 90 minutes after the last", got.Next, want)
 	}
 	complete := func(kind, typed string) []string {
 		t.Helper()
@@ -390,28 +392,51 @@ func TestSchedule(t *testing.T) {
 			}
 		})
 	})
+	// note changes what the disk says of the last run.
+	note := func(t *testing.T, h *host, change func(run map[string]any)) {
+		t.Helper()
+		file := filepath.Join(h.dir, "agents", "main", "sessions", ".prune.json")
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var run map[string]any
+		if err := json.Unmarshal(data, &run); err != nil {
+			t.Fatal(err)
+		}
+		change(run)
+		if data, err = json.Marshal(run); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("makes up for a run that a clock ahead noted", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t)
+		synctest.Test(t, func(t *testing.T) {
+			fill(t, h)
+			start(t, h, `{}`, 61*time.Minute)
+			note(t, h, func(run map[string]any) {
+				run["started"] = time.Now().AddDate(2, 0, 0)
+				run["finished"] = run["started"]
+			})
+			if log := start(t, h, `{}`, 5*time.Minute); log.count(made) != 1 || log.count(done) != 1 {
+				t.Errorf("after a run in the future: %v, want one that makes up", log.seen)
+			}
+			if log := start(t, h, `{}`, 5*time.Minute); log.count(done) != 0 {
+				t.Errorf("after that: %v, want none", log.seen)
+			}
+		})
+	})
 	t.Run("repeats an interrupted run once", func(t *testing.T) {
 		t.Parallel()
 		h := newHost(t)
 		synctest.Test(t, func(t *testing.T) {
 			fill(t, h)
 			start(t, h, `{}`, 61*time.Minute)
-			file := filepath.Join(h.dir, "agents", "main", "sessions", ".prune.json")
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var run map[string]any
-			if err := json.Unmarshal(data, &run); err != nil {
-				t.Fatal(err)
-			}
-			delete(run, "finished")
-			if data, err = json.Marshal(run); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			note(t, h, func(run map[string]any) { delete(run, "finished") })
 			if log := start(t, h, `{}`, 5*time.Minute); log.count(done) != 1 {
 				t.Errorf("after an interrupted run: %v, want one run", log.seen)
 			}

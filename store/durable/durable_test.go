@@ -182,8 +182,8 @@ func TestModesWhateverTheUmask(t *testing.T) {
 		t.Skip("Windows keeps access lists, not modes")
 	}
 	for _, mask := range []int{0, 0o077, 0o777} {
+		dir := filepath.Join(t.TempDir(), "in", "side") // TempDir heeds the umask
 		old := umask(mask)
-		dir := filepath.Join(t.TempDir(), "in", "side")
 		fsys, err := durable.OpenDir(dir)
 		if err == nil {
 			err = errors.Join(durable.MkdirAll(fsys, "p/q"), durable.Write(fsys, "p/q/f", []byte("x")))

@@ -22,7 +22,8 @@ type Policy struct {
 	OnCap string
 	// OlderThan drops auto-managed snapshots older than this; 0 means off.
 	OlderThan time.Duration
-	// Keep drops auto-managed snapshots beyond the newest Keep; 0 means off.
+	// Keep drops auto-managed snapshots that are not among the newest Keep; 0
+	// means off.
 	Keep int
 	// Protect returns why a snapshot must stay, or "". It may be nil.
 	Protect func(Entry) string
@@ -58,7 +59,8 @@ func Plan(entries []Entry, policy Policy, now time.Time) (keep, drop []Decision)
 		return newestFirst(b, a)
 	}
 	var autos, named []Entry // that may go, the first to go first
-	total, namedTotal, autoTotal := 0, 0, 0
+	var allAutos []Entry     // also those that may not
+	total, namedTotal := 0, 0
 	stay := func(e Entry, reason string) { keep = append(keep, Decision{e, reason}) }
 	for _, e := range entries {
 		if e.State == StateDamaged || e.State == StateNewer {
@@ -67,7 +69,7 @@ func Plan(entries []Entry, policy Policy, now time.Time) (keep, drop []Decision)
 		}
 		total++
 		if e.Name.Auto() {
-			autoTotal++
+			allAutos = append(allAutos, e)
 		} else {
 			namedTotal++
 		}
@@ -82,21 +84,24 @@ func Plan(entries []Entry, policy Policy, now time.Time) (keep, drop []Decision)
 	}
 	slices.SortFunc(autos, rank)
 	slices.SortFunc(named, rank)
+	slices.SortFunc(allAutos, rank)
+	beyond := map[Name]bool{}
+	for _, e := range allAutos[:max(0, len(allAutos)-max(0, policy.Keep))] {
+		beyond[e.Name] = policy.Keep > 0
+	}
 
 	autos = slices.DeleteFunc(autos, func(e Entry) bool {
-		old := policy.OlderThan > 0 && now.Sub(e.Meta.UpdatedAt) > policy.OlderThan
-		if old {
+		switch {
+		case policy.OlderThan > 0 && now.Sub(e.Meta.UpdatedAt) > policy.OlderThan:
 			drop = append(drop, Decision{e, "auto-managed, older than " + days(policy.OlderThan)})
-			total--
+		case beyond[e.Name]:
+			drop = append(drop, Decision{e, fmt.Sprintf("auto-managed, beyond the newest %d", policy.Keep)})
+		default:
+			return false
 		}
-		return old
+		total--
+		return true
 	})
-	if policy.Keep > 0 {
-		for len(autos) > policy.Keep {
-			drop = append(drop, Decision{autos[0], fmt.Sprintf("auto-managed, beyond the newest %d", policy.Keep)})
-			autos, total = autos[1:], total-1
-		}
-	}
 	if policy.Max > 0 {
 		for total > policy.Max && len(autos) > 0 {
 			why := "oldest"

@@ -67,6 +67,8 @@ func TestPlan(t *testing.T) {
 		{"age is for auto-managed ones only", "n:90 a~:90 b~:29", snapshot.Policy{OlderThan: 30 * day}, "a~"},
 		{"exactly as old is not older", "a~:30", snapshot.Policy{OlderThan: 30 * day}, ""},
 		{"keep is for auto-managed ones only", "n:90 a~:3 b~:2 c~:1", snapshot.Policy{Keep: 2}, "a~"},
+		{"keep counts those that stay anyway", "f~:-700 a~:3 b~:2!", snapshot.Policy{Keep: 2}, "f~"},
+		{"keep leaves the newest, whatever else stays", "a~:3! b~:2 c~:1", snapshot.Policy{Keep: 2}, ""},
 		{"each rule works on its own", "a~:90 b~:3 c~:2 d~:1", snapshot.Policy{OlderThan: 30 * day, Keep: 2}, "a~ b~"},
 		{"the age rule needs no cap", "a~:90", snapshot.Policy{OlderThan: 30 * day, Max: 50}, "a~"},
 		{"the future has no age", "f~:-700 a~:90", snapshot.Policy{OlderThan: 30 * day}, "a~"},

@@ -43,7 +43,7 @@ func (p *Pool) Prune(ctx context.Context, policy Policy, o PruneOptions) (PruneR
 	}
 	r := PruneReport{DryRun: o.DryRun}
 	r.Keep, r.Drop = Plan(entries, policy, p.opts.Now())
-	if len(r.Drop) > 0 {
+	if len(r.Drop) > 0 || o.DryRun { // a dry run tells why the rest stays
 		loaded, err := p.LoadedLast(ctx)
 		if err != nil {
 			return PruneReport{}, fmt.Errorf("prune: %w", err)

@@ -514,6 +514,29 @@ func TestTrash(t *testing.T) {
 	}
 }
 
+// What a fast clock dated does not hide what was taken away after it.
+func TestTrashAfterAClockAhead(t *testing.T) {
+	t.Parallel()
+	p, c := newPool(t)
+	remove := func(mark string) {
+		t.Helper()
+		put(t, p, "v1", mark)
+		if _, _, err := p.Delete(t.Context(), []snapshot.Name{"v1"}, snapshot.OpInfo{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Add(2 * 365 * 24 * time.Hour)
+	remove("ahead")
+	c.Add(-2 * 365 * 24 * time.Hour)
+	remove("last")
+	if _, err := p.RestoreTrash(t.Context(), "v1", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := first(t, p, "v1"); got != "last" {
+		t.Errorf("the trash gave back %q, want what was deleted last", got)
+	}
+}
+
 func TestTrashWithoutRecord(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
