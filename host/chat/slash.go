@@ -130,7 +130,11 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
 	}
 	for _, o := range commands {
-		rows = append(rows, []string{"/" + o.Spec.Command, o.Spec.Summary + " (plugin " + o.Plugin + ")"})
+		summary := o.Spec.Summary
+		if o.Plugin != "" {
+			summary += " (plugin " + o.Plugin + ")"
+		}
+		rows = append(rows, []string{"/" + o.Spec.Command, summary})
 		for _, s := range o.Spec.Shortcuts {
 			rows = append(rows, []string{"/" + s.Name, fmt.Sprintf("%s (/%s %s)", s.Summary, o.Spec.Command, strings.Join(s.Argv, " "))})
 		}
@@ -157,11 +161,11 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 	ref := c.Ref()
 	live, err := c.store.Read(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	info := sessionInfo{
 		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
@@ -206,7 +210,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	ref := c.Ref()
 	turns, err := c.store.Turns(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if len(turns) == 0 {
 		return plugin.Result{Text: "no turn has run in this session yet", Data: json.RawMessage("[]")}, nil
@@ -214,7 +218,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	last := turns[len(turns)-1]
 	events, warnings, err := c.store.ReadTurn(ctx, ref, last)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	shown := events[max(0, len(events)-most):]
 	text := fmt.Sprintf("turn %d: %d events", last, len(events))
@@ -272,13 +276,13 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 	ref := c.Ref()
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if selected == "" {
 		return plugin.Result{Text: "the conversation itself is shown already"}, nil
 	}
 	if err := c.store.Select(ctx, ref, ""); err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil
 }
