@@ -334,6 +334,54 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
+// Inside a turn a verb that has to wait for its end is checked and does not run.
+func TestAfterTurnIsCheckedInsideATurn(t *testing.T) {
+	t.Parallel()
+	gone := plugin.Errorf(plugin.NotFound, "there is no x")
+	verb := func(name string, check func(context.Context, *dispatch.Invocation) error) dispatch.Verb {
+		return dispatch.Verb{
+			Name: name, Summary: "s", Effect: plugin.EffectWrite, AfterTurn: true, Check: check,
+			Args: []plugin.Arg{{Name: "name", Type: plugin.TypeString, Required: true}},
+			Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+				return plugin.Result{Text: "ran"}, nil
+			},
+		}
+	}
+	d, err := dispatch.New(dispatch.Command{Name: "sess", Summary: "s", Verbs: []dispatch.Verb{
+		verb("load", func(_ context.Context, in *dispatch.Invocation) error {
+			if in.Arg("name") == "x" {
+				return gone
+			}
+			return nil
+		}),
+		verb("fork", nil),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		argv, turn, text string
+		code             plugin.Code // empty: success
+	}{
+		{"load x", "", "ran", ""},
+		{"load x", "t1", "", plugin.NotFound},
+		{"load a", "t1", "", ""},
+		{"load", "t1", "", plugin.Usage},
+		{"fork x", "t1", "", ""},
+		{"fork", "t1", "", plugin.Usage},
+	}
+	for _, tt := range tests {
+		res, err := d.Dispatch(t.Context(), plugin.Call{Argv: strings.Fields(tt.argv), Turn: tt.turn}, nil)
+		var code plugin.Code
+		if err != nil {
+			code = plugin.AsError(err).Code
+		}
+		if res.Text != tt.text || code != tt.code {
+			t.Errorf("%s in turn %q = %q, %v; want %q, code %q", tt.argv, tt.turn, res.Text, err, tt.text, tt.code)
+		}
+	}
+}
+
 func TestDispatchHonoursContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

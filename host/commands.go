@@ -37,17 +37,17 @@ func (h *Host) sessionsCommand() dispatch.Command {
 	required.Required = true
 	return dispatch.Command{
 		Name:    "sessions",
-		Summary: "the live conversations",
+		Summary: "The live conversations",
 		Verbs: []dispatch.Verb{{
-			Name: "list", Aliases: []string{"ls"}, Summary: "list the sessions of all projects, newest first",
+			Name: "list", Aliases: []string{"ls"}, Summary: "List the sessions of all projects, newest first",
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
-			Name: "show", Summary: "show one session, by default the active one",
+			Name: "show", Summary: "Show one session, by default the active one",
 			Help:   "With --json the whole session is printed, with all its messages.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.sessionsShow,
 		}, {
-			Name: "use", Summary: "make a session the active one",
+			Name: "use", Summary: "Make a session the active one",
 			Args:   []plugin.Arg{required},
 			Effect: plugin.EffectWrite, Run: h.sessionsUse,
 		}},
@@ -101,7 +101,7 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 			t.row(name, row.ProjectID, "-", "-", "-", "damaged: "+row.Problem)
 			continue
 		}
-		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), h.ago(row.UpdatedAt), row.Title)
+		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), ago(time.UnixMilli(row.UpdatedAt), h.now()), row.Title)
 	}
 	if len(rows) == 0 {
 		return answer("no sessions yet; sess chat begins one", rows)
@@ -109,12 +109,24 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 	return answer(t.String()+"\n* the active session", rows)
 }
 
-func (h *Host) ago(ms int64) string {
-	at, now := time.UnixMilli(ms), h.now()
+// ago is how long ago a time was, as the lists of snapshots show it: 12s ago; a
+// date where that says more.
+func ago(at, now time.Time) string {
 	if at.After(now.Add(time.Minute)) {
 		return "in the future (" + at.UTC().Format(time.DateOnly) + ")"
 	}
-	return humanize.RelTime(at, now, "ago", "from now")
+	switch since := now.Sub(at); {
+	case since < time.Second:
+		return "now"
+	case since < 60*24*time.Hour:
+		return humanize.CustomRelTime(at, now, "ago", "", []humanize.RelTimeMagnitude{
+			{D: time.Minute, Format: "%ds %s", DivBy: time.Second},
+			{D: time.Hour, Format: "%dm %s", DivBy: time.Minute},
+			{D: 48 * time.Hour, Format: "%dh %s", DivBy: time.Hour},
+			{D: 60 * 24 * time.Hour, Format: "%dd %s", DivBy: 24 * time.Hour},
+		})
+	}
+	return at.UTC().Format(time.DateOnly)
 }
 
 // size is a number of bytes as the columns of lists show it: 653, 4.7K, 12M.
@@ -198,7 +210,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 		return plugin.Result{}, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, h.ago(s.UpdatedAt))
+	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, ago(time.UnixMilli(s.UpdatedAt), h.now()))
 	if s.Error != "" {
 		fmt.Fprintf(&b, "error: %s\n", s.Error)
 	}
@@ -233,12 +245,12 @@ func (h *Host) pluginsCommand() dispatch.Command {
 	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "plugin id", Required: true, Complete: "plugin"}
 	return dispatch.Command{
 		Name:    "plugins",
-		Summary: "the plugins and their processes",
+		Summary: "The plugins and their processes",
 		Verbs: []dispatch.Verb{{
-			Name: "list", Aliases: []string{"ls"}, Summary: "list the plugins and their state",
+			Name: "list", Aliases: []string{"ls"}, Summary: "List the plugins and their state",
 			Effect: plugin.EffectRead, Run: h.pluginsList,
 		}, {
-			Name: "inspect", Aliases: []string{"info"}, Summary: "show what a plugin brings and how it fares",
+			Name: "inspect", Aliases: []string{"info"}, Summary: "Show what a plugin brings and how it fares",
 			Help:   "The plugin is started if it does not run, so that what is shown is true.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.pluginsInspect,

@@ -30,6 +30,8 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Defaults leaves config.json aside, also a wrong one: for help.
+	Defaults bool
 	// Background is true for a host that stays: plugins then run their schedules.
 	Background bool
 	// Cwd is noted as the working directory of sessions made here.
@@ -99,11 +101,18 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.config, err = LoadConfig(opts.Home, bundled); err != nil {
+	load := LoadConfig
+	if opts.Defaults {
+		load = defaultConfig
+	}
+	if h.config, err = load(opts.Home, bundled); err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
 		return nil, fmt.Errorf("own executable: %w", err)
+	}
+	if err := durable.Tighten(opts.Home, ours); err != nil {
+		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
 	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, h.homeError(err)
@@ -116,6 +125,15 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
+}
+
+// ours reports whether an entry of the home is one that the program makes there.
+func ours(name string) bool {
+	switch name {
+	case "agents", "config.json", "gateway.lock", "gateway.token", "logs", "plugins", "sessions":
+		return true
+	}
+	return false
 }
 
 func (h *Host) homeError(err error) error {

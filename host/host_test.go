@@ -402,13 +402,26 @@ func TestOpenRefusesAWrongConfiguration(t *testing.T) {
 
 func TestDisabledPlugin(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, writeConfig(t, `{"plugins": {"entries": {"probe": {"enabled": false}}}}`), "")
+	const off = `{"plugins": {"entries": {"probe": {"enabled": false}}}}`
+	h := openHost(t, writeConfig(t, off), "")
 	_, err := dispatchText(t, h, "probe", "session")
 	if !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) || !strings.Contains(err.Error(), "switched off") {
 		t.Errorf("Dispatch to a disabled plugin: %v", err)
 	}
 	if got := mustDispatch(t, h, "plugins", "list"); !strings.Contains(got, "disabled") {
 		t.Errorf("plugins list:\n%s", got)
+	}
+
+	// What it said of itself when it was on makes no difference.
+	home := t.TempDir()
+	if _, err := openHost(t, home, "").Spec(t.Context(), "probe"); err != nil {
+		t.Fatalf("Spec of an enabled plugin: %v", err)
+	}
+	if err := os.WriteFile(host.ConfigPath(home), []byte(off), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openHost(t, home, "").Spec(t.Context(), "probe"); !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) || !strings.Contains(err.Error(), "switched off") {
+		t.Errorf("Spec of a plugin that was on before: %v", err)
 	}
 }
 

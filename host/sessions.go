@@ -101,8 +101,13 @@ func (h *Host) ensure(ctx context.Context, ref plugin.SessionRef) (session.Ref, 
 	if err != nil || at.ID != "" {
 		return at, err
 	}
-	at.ID = session.NewID(h.now())
-	at, err = h.sessions.NewSession(ctx, at, "", h.opts.Cwd, "")
+	return h.makeSession(ctx, at)
+}
+
+// makeSession makes a session, and makes it the active one. Without an id it is
+// given one.
+func (h *Host) makeSession(ctx context.Context, ref session.Ref) (session.Ref, error) {
+	at, err := h.sessions.NewSession(ctx, ref, "", h.opts.Cwd, "")
 	if err != nil {
 		return session.Ref{}, chat.StoreError(err)
 	}

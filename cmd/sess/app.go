@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -37,7 +38,9 @@ type app struct {
 	flags surfaces.HostFlags
 	home  string
 	host  *host.Host // nil until a command needs it
-	local []*dispatch.Dispatcher
+	// defaults opens the host without the configuration.
+	defaults bool
+	local    []*dispatch.Dispatcher
 }
 
 // builtins lists the bundled plugins.
@@ -129,8 +132,12 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 	case flags.Version:
 		argv = []string{"version"}
 	case len(argv) == 0, argv[0] == "help", flags.Help:
-		text, err := a.help(ctx, argv)
-		return plugin.Result{Text: text}, plugin.EffectRead, err
+		res, err := a.help(ctx, argv)
+		if err != nil {
+			return fail(err)
+		}
+		res.Data, err = json.Marshal(res.Text)
+		return res, plugin.EffectRead, err
 	}
 	return a.dispatch(ctx, argv)
 }
@@ -241,7 +248,7 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 	}
 	a.host, err = host.Open(ctx, host.Options{
 		Home: a.home, Exe: exe, Builtins: builtins(), Cwd: cwd,
-		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(),
+		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults,
 	})
 	return a.host, err
 }
@@ -287,7 +294,7 @@ func (a *app) commands(ctx context.Context) *surfaces.Commands {
 			c.Host = append(c.Host, plugin.Candidate{Value: v.Name, Help: v.Summary})
 		}
 	}
-	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "tell how something is used"})
+	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "Tell how something is used"})
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 
 	"sess/dispatch"
@@ -55,7 +56,12 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		input := chat.Input{Reader: a.stdin}
 		giveBack := func() {}
 		if interactive {
-			input.Prompt = a.out
+			if ed := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM")); ed != nil {
+				input.Editor = ed
+				defer ed.Close()
+			} else {
+				input.Prompt = a.out
+			}
 			turns := make(chan struct{})
 			giveBack = a.interrupts.take(turns)
 			input.Interrupt = turns

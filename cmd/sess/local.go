@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"sess/dispatch"
 	"sess/host"
@@ -23,25 +21,25 @@ const topCommand = "program"
 func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 	top := dispatch.Command{
 		Name:    topCommand,
-		Summary: "the program itself",
+		Summary: "The program itself",
 		Verbs: []dispatch.Verb{{
-			Name: "chat", Summary: "talk with a model in a live session",
+			Name: "chat", Summary: "Talk with a model in a live session",
 			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
 				"A line that begins with a slash is a command: /help lists them.",
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
-				fs.String("model", "", "model to talk with, provider/model")
+				fs.String("model", "", "model to talk with, provider/model").Complete("model")
 			},
 			Effect: plugin.EffectWrite, Run: a.chat,
 		}, {
-			Name: "demo", Summary: "show in a few seconds what this is for, in a temporary home",
+			Name: "demo", Summary: "Show in a few seconds what this is for, in a temporary home",
 			Effect: plugin.EffectRead, Run: a.demo,
 		}, {
-			Name: "version", Summary: "print the version",
+			Name: "version", Summary: "Print the version",
 			Effect: plugin.EffectRead, Run: a.version,
 		}, {
-			Name: "completion", Summary: "print the completion script for a shell",
+			Name: "completion", Summary: "Print the completion script for a shell",
 			Help:     "Load it with: source <(sess completion bash), likewise zsh; sess completion fish | source.",
 			Examples: []string{"completion bash"},
 			Args:     []plugin.Arg{{Name: "shell", Type: plugin.TypeString, Required: true, Help: "bash, zsh or fish", Complete: "shell"}},
@@ -50,15 +48,15 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 	}
 	config := dispatch.Command{
 		Name:    "config",
-		Summary: "the configuration",
+		Summary: "The configuration",
 		Verbs: []dispatch.Verb{{
-			Name: "path", Summary: "print where the configuration lies",
+			Name: "path", Summary: "Print where the configuration lies",
 			Effect: plugin.EffectRead, Run: a.configPath,
 		}, {
-			Name: "show", Summary: "print the configuration in force, defaults included",
+			Name: "show", Summary: "Print the configuration in force, defaults included",
 			Effect: plugin.EffectRead, Run: a.configShow,
 		}, {
-			Name: "validate", Summary: "check the configuration and name every mistake",
+			Name: "validate", Summary: "Check the configuration and name every mistake",
 			Effect: plugin.EffectRead, Run: a.configValidate,
 		}},
 	}
@@ -123,67 +121,71 @@ func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugi
 }
 
 // help renders the help for what argv names; nothing is the whole program.
-func (a *app) help(ctx context.Context, argv []string) (string, error) {
-	if len(argv) > 0 && argv[0] == "help" {
+func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err error) {
+	for len(argv) > 0 && argv[0] == "help" {
 		argv = argv[1:]
 	}
 	if len(argv) > 0 {
 		if d := a.localFor(argv[0]); d != nil {
 			spec := d.Spec()
 			if spec.Command == argv[0] {
-				return surfaces.Help(&spec, prog+" "+argv[0], argv[1:])
+				res.Text, err = surfaces.Help(&spec, prog+" "+argv[0], argv[1:])
+				return res, err
 			}
-			return surfaces.Help(&spec, prog, argv[:1])
+			res.Text, err = surfaces.Help(&spec, prog, argv[:1])
+			return res, err
 		}
 	}
 	h, err := a.open(ctx)
+	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
+		// A wrong configuration must not keep anybody from reading help.
+		res.Notices, a.defaults = []string{plugin.AsError(err).Text()}, true
+		h, err = a.open(ctx)
+	}
 	if err != nil {
-		return "", err
+		return res, err
 	}
 	commands := a.commands(ctx)
 	spec, verb, rest := commands.Resolve(argv)
 	if spec == nil {
 		_, err := h.Spec(ctx, prog)
 		if len(argv) == 0 && err != nil {
-			return a.overview(nil, commands) + "\n\nthe verbs are not there: " + plugin.AsError(err).Text(), nil
+			res.Text = a.overview(nil, commands) + "\n\nthe verbs are not there: " + plugin.AsError(err).Text()
+			return res, nil
 		}
-		return "", err
+		return res, err
 	}
 	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {
-		return surfaces.Help(spec, prog+" "+spec.Command, rest)
+		res.Text, err = surfaces.Help(spec, prog+" "+spec.Command, rest)
+		return res, err
 	}
 	if len(argv) == 0 {
-		return a.overview(spec, commands), nil
+		res.Text = a.overview(spec, commands)
+		return res, nil
 	}
 	if verb == nil {
 		if err := a.unknown(commands, argv[0]); err != nil {
-			return "", err
+			return res, err
 		}
 	}
-	return surfaces.Help(spec, prog, rest)
+	res.Text, err = surfaces.Help(spec, prog, rest)
+	return res, err
 }
 
 // overview is the help of the whole program: the verbs of its own command, and
 // what else can stand first. A nil spec leaves the verbs out.
 func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
-	text := ""
-	if spec != nil {
-		text = surfaces.HelpCommand(spec, prog) + "\n"
+	if spec == nil {
+		spec = &plugin.Spec{Command: prog, Summary: "named snapshots of conversations"}
 	}
 	var names []string
+	for _, c := range commands.Host {
+		names = append(names, c.Value)
+	}
 	for _, s := range commands.Specs {
 		if s.Command != prog {
 			names = append(names, s.Command)
 		}
 	}
-	for _, c := range commands.Host {
-		names = append(names, c.Value)
-	}
-	var line strings.Builder
-	line.WriteString("commands:")
-	for _, n := range names {
-		line.WriteString(" " + n)
-	}
-	return text + line.String() + "\nexit status: 0 done, 2 usage, 3 not found, 4 exists or conflict, 5 busy,\n" +
-		fmt.Sprintf("  6 denied, 7 damaged, 8 disk full, 9 unavailable, %d internal", plugin.Internal.Info().Exit)
+	return surfaces.HelpCommand(spec, prog, names...) + "\n\n" + surfaces.ExitStatuses()
 }

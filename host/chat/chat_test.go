@@ -280,7 +280,15 @@ func newPad(t *testing.T, d *desk) *pad {
 				p.states[in.Arg("name")] = live.Doc.Clone()
 				return strings.TrimSpace("saved " + in.Arg("name") + " " + in.String("note")), nil
 			}),
-			verb(dispatch.Verb{Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true},
+			verb(dispatch.Verb{
+				Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true,
+				Check: func(_ context.Context, in *dispatch.Invocation) error {
+					if in.Arg("name") == "v0" {
+						return plugin.Errorf(plugin.InvalidName, "v0 is no name").WithHint("try v1")
+					}
+					return nil
+				},
+			},
 				func(ctx context.Context, in *dispatch.Invocation) (string, error) {
 					return "loaded " + in.Arg("name"), p.load(ctx, d.store, ref(in.Call), in.Arg("name"))
 				}),

@@ -130,7 +130,11 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
 	}
 	for _, o := range commands {
-		rows = append(rows, []string{"/" + o.Spec.Command, o.Spec.Summary + " (plugin " + o.Plugin + ")"})
+		summary := o.Spec.Summary
+		if o.Plugin != "" {
+			summary += " (plugin " + o.Plugin + ")"
+		}
+		rows = append(rows, []string{"/" + o.Spec.Command, summary})
 		for _, s := range o.Spec.Shortcuts {
 			rows = append(rows, []string{"/" + s.Name, fmt.Sprintf("%s (/%s %s)", s.Summary, o.Spec.Command, strings.Join(s.Argv, " "))})
 		}

@@ -67,7 +67,7 @@ func (c *Chat) turn(ctx context.Context, text string) error {
 	if queueErr := t.runQueue(ctx); queueErr != nil {
 		err = errors.Join(err, queueErr)
 	}
-	c.tell(ctx, plugin.Event{
+	c.tell(plugin.Event{
 		Kind: plugin.EventTurnEnded, Agent: cmp.Or(c.opts.Agent, "main"),
 		Project: t.ref.Project, Session: t.ref.ID, Turn: t.id, Revision: t.live.Revision,
 	})

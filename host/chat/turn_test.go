@@ -255,6 +255,12 @@ func TestQueuedUntilTheTurnEnds(t *testing.T) {
 	}
 	d.equal("no notice of what the chat did itself", []string{"text: " + seen("three", 2, "one")}, d.send("three"))
 
+	d.equal("a call that could not run", []string{
+		`tool_started: pad_manage {"action":"load","name":"v0"}`,
+		"tool_finished: pad_manage failed=true error (invalid_name): v0 is no name; try v1",
+		"text: pad_manage answered:\n> error (invalid_name): v0 is no name; try v1",
+	}, d.send(`call pad_manage {"action":"load","name":"v0"}`))
+
 	shown := d.fail(plugin.NotFound, `call pad_manage {"action":"load","name":"v9"}`)
 	d.equal("a queued call that fails", []string{"error: not_found: queued pad load v9: there is no v9; save it first"}, shown[len(shown)-1:])
 	d.equal("new from the model", []string{
@@ -325,7 +331,8 @@ func TestCloseGivesUpOnPlugins(t *testing.T) {
 	if err := d.chat.Close(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Close = %v, want context canceled", err)
 	}
-	d.equal("told", []string{"notice: after the turn: context canceled"}, d.shown.take())
+	// One for each turn, also for the one that was still waiting.
+	d.equal("told", []string{"notice: after the turn: context canceled", "notice: after the turn: context canceled"}, d.shown.take())
 }
 
 func TestTornEventLogIsTold(t *testing.T) {

@@ -15,7 +15,7 @@ func loadVerb() verb {
 		Verb: dispatch.Verb{
 			Name:    "load",
 			Aliases: []string{"restore", "get"},
-			Summary: "Bring a snapshot back into the session",
+			Summary: "Bring a snapshot back, in place",
 			Help: "The session keeps its id. What it holds now is first kept as pre-load~<time>, so that loading that one, or sess undo, " +
 				"takes the load back. Where session and snapshot do not differ nothing is written. With --as-new the snapshot " +
 				"becomes a new session, and the present one stays as it is.",
@@ -31,6 +31,10 @@ func loadVerb() verb {
 			Main:      true,
 		},
 		run: load,
+		check: func(ctx context.Context, r *request) error {
+			_, _, err := r.openOf(ctx, r.Arg("name"))
+			return err
+		},
 	}
 }
 

@@ -597,6 +597,44 @@ func TestNew(t *testing.T) {
 	})
 }
 
+// Inside a turn load and new say whether they could run, and do nothing yet.
+func TestLoadAndNewInsideATurnAreChecks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "v1")
+	w.say(w.ref, "more", 1)
+	tests := []struct {
+		argv string
+		code plugin.Code // empty: it could run
+	}{
+		{"load v1", ""},
+		{"load v2", plugin.NotFound},
+		{"load v1 --of-session=other", plugin.NotFound},
+		{"new", ""},
+		{"new v2 --from=v1", ""},
+		{"new v1", plugin.Exists},
+		{"new pre-new~x", plugin.InvalidName},
+		{"new --from=v2", plugin.NotFound},
+		{"new --note=x", plugin.Usage},
+	}
+	w.untouched(func() {
+		for _, tt := range tests {
+			call := plugin.Call{
+				Argv: strings.Fields(tt.argv), Turn: "t1", Caller: plugin.CallerTool,
+				Project: w.ref.Project, Session: w.ref.ID,
+			}
+			_, err := w.plugin.Dispatch(t.Context(), call, nil)
+			var code plugin.Code
+			if err != nil {
+				code = plugin.AsError(err).Code
+			}
+			if code != tt.code {
+				t.Errorf("%s inside a turn: %v, want code %q", tt.argv, err, tt.code)
+			}
+		}
+	})
+}
+
 func TestCopyRenameDelete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)

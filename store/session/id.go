@@ -34,13 +34,7 @@ type IDError struct {
 	Suggestion string // itself a valid id; may be empty
 }
 
-func (e *IDError) Error() string {
-	s := fmt.Sprintf("%q: %s", e.Text, e.Reason)
-	if e.Suggestion != "" {
-		s += "; try " + e.Suggestion
-	}
-	return s
-}
+func (e *IDError) Error() string { return fmt.Sprintf("%q: %s", e.Text, e.Reason) }
 
 // ParseID checks an id for a session or project that is to be made here: 1 to
 // 64 ASCII letters, digits, hyphens and underscores. The error is an *IDError.
