@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -82,6 +83,7 @@ func (a *app) print(out surfaces.CLIOutput) int {
 		return max(out.Exit, 1)
 	}
 	if _, err := a.stdout.Write(out.Stdout); err != nil {
+		fmt.Fprintf(a.stderr, "%s: cannot print the answer: %v\n", prog, err)
 		return max(out.Exit, 1)
 	}
 	return out.Exit
