@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -47,6 +48,8 @@ type Config struct {
 
 	raw  map[string]any
 	path string
+	// parts are the plugins' configurations by id, defaults filled in.
+	parts map[string]json.RawMessage
 }
 
 // PluginEntry is plugins.entries.<id>.
@@ -65,16 +68,42 @@ type ModelProvider struct {
 func ConfigPath(home string) string { return filepath.Join(home, "config.json") }
 
 // LoadConfig reads and validates config.json, JSON with comments and trailing
-// commas. A file that is absent is an empty one. Errors have the code usage and
-// name every field that is wrong.
-func LoadConfig(home string) (*Config, error) {
-	c := &Config{path: ConfigPath(home)}
+// commas: the host's own part, and the plugins' parts by the schemas of their
+// manifests. A file that is absent is an empty one. Errors have the code usage
+// and name every field that is wrong.
+func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
+	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	object, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	faults := validate(configSchema, object, "")
+	entries, _ := child(child(object, "plugins"), "entries").(map[string]any)
+	for id := range entries {
+		if !slices.ContainsFunc(plugins, func(m *plugin.Manifest) bool { return m.ID == id }) {
+			faults = append(faults, "plugins.entries."+id+": no plugin of this id is here")
+		}
+	}
+	for _, m := range plugins {
+		part, wrong := pluginPart(m, child(entries[m.ID], "config"))
+		c.parts[m.ID] = part
+		faults = append(faults, wrong...)
+	}
+	if len(faults) > 0 {
+		slices.Sort(faults)
+		return nil, configError(c.path, faults)
+	}
+	return c, c.fill(object.(map[string]any)) // by its schema it is one
+}
+
+// read parses the file.
+func (c *Config) read() (any, error) {
 	data, err := readConfig(c.path)
 	if err != nil {
 		return nil, err
 	}
 	if data == nil {
-		return c, c.fill(map[string]any{})
+		return map[string]any{}, nil
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
@@ -87,11 +116,33 @@ func LoadConfig(home string) (*Config, error) {
 	if err != nil {
 		return nil, configError(c.path, []string{err.Error()})
 	}
-	if faults := validate(configSchema, value, ""); len(faults) > 0 {
-		return nil, configError(c.path, faults)
+	return value, nil
+}
+
+// pluginPart checks a plugin's part of the configuration, nil where there is
+// none, and fills in the defaults of its schema.
+func pluginPart(m *plugin.Manifest, value any) (part json.RawMessage, faults []string) {
+	at := "plugins.entries." + m.ID + ".config"
+	object, ok := value.(map[string]any)
+	if value != nil && !ok {
+		return nil, nil // the host's own schema says so
 	}
-	object, _ := value.(map[string]any)
-	return c, c.fill(object)
+	if object == nil {
+		object = map[string]any{}
+	}
+	if faults := validate(m.ConfigSchema, object, at); len(faults) > 0 {
+		return nil, faults
+	}
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
+	if err != nil {
+		return nil, []string{"plugin.json of " + m.ID + ": configSchema: " + err.Error()}
+	}
+	withDefaults(schema, object)
+	part, err = json.Marshal(object)
+	if err != nil {
+		return nil, []string{at + ": " + err.Error()}
+	}
+	return part, nil
 }
 
 // fill adds the schema's defaults to what the file says, and decodes it.
@@ -166,59 +217,23 @@ func (c *Config) Enabled(id string) bool {
 	return !ok || e.Enabled == nil || *e.Enabled
 }
 
-// PluginConfig validates a plugin's part of the configuration against its
-// manifest's schema and returns it with the schema's defaults filled in.
-func (c *Config) PluginConfig(m *plugin.Manifest) (json.RawMessage, error) {
-	value := map[string]any{}
-	if raw := c.Plugins.Entries[m.ID].Config; raw != nil {
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-		if err != nil {
-			return nil, configError(c.path, []string{err.Error()})
-		}
-		at := "plugins.entries." + m.ID + ".config"
-		if faults := validate(m.ConfigSchema, v, at); len(faults) > 0 {
-			return nil, configError(c.path, faults)
-		}
-		value, _ = v.(map[string]any)
-	}
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
-	if err != nil {
-		return nil, plugin.Errorf(plugin.Usage, "plugin.json of %s: configSchema: %w", m.ID, err)
-	}
-	withDefaults(schema, value)
-	return json.Marshal(value)
-}
+// PluginConfig is a plugin's part of the configuration, defaults filled in.
+func (c *Config) PluginConfig(id string) json.RawMessage { return c.parts[id] }
 
 // EffectiveConfig reads and checks the whole configuration, the plugins' parts
 // included, and returns it with all defaults filled in and without secrets.
 func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
-	c, err := LoadConfig(home)
+	plugins, err := manifests(builtins)
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]bool{}
+	c, err := LoadConfig(home, plugins)
+	if err != nil {
+		return nil, err
+	}
 	entries := map[string]any{}
-	var faults []error
-	for _, data := range builtins {
-		m, err := plugin.ParseManifest(data)
-		if err != nil {
-			return nil, err
-		}
-		known[m.ID] = true
-		config, err := c.PluginConfig(m)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		entries[m.ID] = map[string]any{"enabled": c.Enabled(m.ID), "config": config}
-	}
-	for _, id := range c.Keys() {
-		if !known[id] {
-			faults = append(faults, c.unknownPlugin(id))
-		}
-	}
-	if len(faults) > 0 {
-		return nil, faults[0]
+	for id, part := range c.parts {
+		entries[id] = map[string]any{"enabled": c.Enabled(id), "config": part}
 	}
 	shown := maps.Clone(c.raw)
 	shown["plugins"] = map[string]any{"entries": entries}
@@ -228,10 +243,6 @@ func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
 		shown["gateway"] = gateway
 	}
 	return json.MarshalIndent(shown, "", "  ")
-}
-
-func (c *Config) unknownPlugin(id string) error {
-	return configError(c.path, []string{"plugins.entries." + id + ": no plugin of this id is here"})
 }
 
 // validate checks value against a JSON Schema and returns one line for each
@@ -265,7 +276,8 @@ func validate(schema []byte, value any, at string) []string {
 
 // collect flattens a validation error into lines.
 func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]string) {
-	if len(e.Causes) > 0 {
+	names, isName := e.ErrorKind.(*kind.PropertyNames)
+	if len(e.Causes) > 0 && !isName {
 		for _, c := range e.Causes {
 			collect(c, schema, root, at, out)
 		}
@@ -277,10 +289,8 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 		where = join(where, step)
 		value = child(value, step)
 	}
+	whole := cmp.Or(where, "the file")
 	say := func(path, format string, args ...any) {
-		if path == "" {
-			path = "the file"
-		}
 		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
 	}
 	switch k := e.ErrorKind.(type) {
@@ -293,29 +303,35 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 			say(join(where, p), "unknown key%s", meant)
 		}
 	case *kind.Type:
-		say(where, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
+		say(whole, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
 	case *kind.Enum:
-		say(where, "want one of %s, got %s", list(k.Want), show(value))
+		say(whole, "want one of %s, got %s", list(k.Want), show(value))
 	case *kind.Minimum:
-		say(where, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
+		say(whole, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
 	case *kind.Maximum:
-		say(where, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
+		say(whole, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
 	case *kind.Required:
 		for _, p := range k.Missing {
 			say(join(where, p), "missing")
 		}
 	case *kind.MinLength:
-		say(where, "must not be empty")
+		say(whole, "must not be empty")
 	case *kind.Pattern:
 		want, ok := child(schemaAt(schema, e.SchemaURL), "title").(string)
 		if !ok {
 			want = "it to match " + k.Want
 		}
-		say(where, "%s is not allowed; want %s", show(value), want)
+		say(whole, "%s is not allowed; want %s", show(value), want)
 	case *kind.PropertyNames:
-		say(join(where, k.Property), "this key is not allowed")
+		want := ""
+		for _, c := range e.Causes {
+			if k, ok := c.ErrorKind.(*kind.Pattern); ok {
+				want = "; want it to match " + k.Want
+			}
+		}
+		say(whole, "the key %s is not allowed%s", show(names.Property), want)
 	default:
-		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
+		say(whole, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 	}
 }
 
@@ -418,6 +434,3 @@ func duplicateIn(dec *json.Decoder, at string) (string, bool) {
 	}
 	return "", false
 }
-
-// Keys lists the ids that the configuration has entries for, sorted.
-func (c *Config) Keys() []string { return slices.Sorted(maps.Keys(c.Plugins.Entries)) }

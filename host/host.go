@@ -89,8 +89,11 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		handler = opts.Logger.Handler()
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	var err error
-	if h.config, err = LoadConfig(opts.Home); err != nil {
+	bundled, err := manifests(opts.Builtins)
+	if err != nil {
+		return nil, err
+	}
+	if h.config, err = LoadConfig(opts.Home, bundled); err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
@@ -103,7 +106,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(h.homeError(err), h.home.Close())
 	}
-	if err := h.register(); err != nil {
+	if err := h.register(bundled); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
@@ -187,8 +190,7 @@ func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
 			continue
 		}
 		if p.sup == nil {
-			return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-				WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+			return nil, h.switchedOff(p)
 		}
 		return p.sup, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -34,6 +33,7 @@ type app struct {
 	environ        []string
 	interrupts     *interrupts // nil: of no concern to this run
 
+	out   *output // writes to stdout
 	flags surfaces.HostFlags
 	home  string
 	host  *host.Host // nil until a command needs it
@@ -54,6 +54,7 @@ func (a *app) getenv(name string) string {
 
 // run runs the program and returns its exit status.
 func (a *app) run(ctx context.Context) int {
+	a.out = &output{w: a.stdout}
 	if len(a.args) > 0 && a.args[0] == "plugin" {
 		return a.plugin(a.args[1:])
 	}
@@ -78,15 +79,19 @@ func (a *app) run(ctx context.Context) int {
 	return a.print(out)
 }
 
+// print returns the exit status. What cannot be told of on stderr is only told
+// by that.
 func (a *app) print(out surfaces.CLIOutput) int {
-	if _, err := a.stderr.Write(out.Stderr); err != nil {
-		return max(out.Exit, 1)
+	_, failed := a.stderr.Write(out.Stderr)
+	_, _ = a.out.Write(out.Stdout) // remembered
+	told, exit := a.out.failure(out.Exit)
+	if told != nil {
+		_, failed = a.stderr.Write(told)
 	}
-	if _, err := a.stdout.Write(out.Stdout); err != nil {
-		fmt.Fprintf(a.stderr, "%s: cannot print the answer: %v\n", prog, err)
-		return max(out.Exit, 1)
+	if failed != nil {
+		return max(exit, 1)
 	}
-	return out.Exit
+	return exit
 }
 
 // command parses the command line and does what it says.

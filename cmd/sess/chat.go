@@ -36,7 +36,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		if a.flags.Quiet {
 			notes = io.Discard
 		}
-		sink = chat.NewTerminal(a.stdout, notes)
+		sink = chat.NewTerminal(a.out, notes)
 	}
 	c, err := h.OpenChat(ctx, host.ChatOptions{
 		Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session,
@@ -45,6 +45,11 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	// Where nobody sees the answer there is no use in writing it: the turn ends as
+	// after Ctrl-C, and what came is kept.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	a.out.onFailure(stop)
 	if given {
 		err = c.SendAlone(ctx, one)
 	} else {
@@ -54,7 +59,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 				input.Editor = ed
 				defer ed.Close()
 			} else {
-				input.Prompt = a.stdout
+				input.Prompt = a.out
 			}
 			turns := make(chan struct{})
 			a.interrupts.take(turns)

@@ -43,7 +43,7 @@ func (a *app) complete(ctx context.Context, words []string) int {
 	if out.Ask != nil {
 		asked = a.ask(ctx, out.Ask, flags)
 	}
-	_, _ = io.WriteString(a.stdout, out.Lines(asked))
+	_, _ = io.WriteString(a.out, out.Lines(asked))
 	if a.host != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()

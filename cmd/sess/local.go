@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
 
 	"sess/dispatch"
 	"sess/host"
@@ -99,9 +102,19 @@ func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, 
 	return plugin.Result{Text: string(shown), Data: shown}, nil
 }
 
-func (a *app) configValidate(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	path := host.ConfigPath(a.home)
 	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+		return plugin.Result{}, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return answer(path+" does not exist: the defaults hold", map[string]any{"path": path, "valid": true})
+	}
+	h, err := a.open(ctx)
+	if err == nil {
+		err = h.CheckPlugins(ctx)
+	}
+	if err != nil {
 		return plugin.Result{}, err
 	}
 	return answer(path+" is valid", map[string]any{"path": path, "valid": true})
@@ -129,6 +142,10 @@ func (a *app) help(ctx context.Context, argv []string) (string, error) {
 	spec, verb, rest := commands.Resolve(argv)
 	if spec == nil {
 		_, err := h.Spec(ctx, prog)
+		if len(argv) == 0 && err != nil {
+			// What else there is can still be used.
+			return a.overview(&plugin.Spec{Summary: "The verbs are not there: " + plugin.AsError(err).Text()}, commands), nil
+		}
 		return "", err
 	}
 	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {

@@ -14,6 +14,9 @@ func main() {
 	// The first signal lets work end in order, the second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
+	// Who writes to a pipe that nobody reads gets an error instead of being
+	// killed: a turn that runs is to end in order.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(ctx)
 	a := &app{
 		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(),

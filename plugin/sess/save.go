@@ -76,7 +76,6 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	var replaced bool
 	entry, live, err := r.capture(ctx, r.agent, pool, r.ref, func(live *plugin.Session) *snapshot.SaveRequest {
 		if automatic && empty(&live.Document) {
 			return nil
@@ -87,7 +86,7 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 			Name: want.name, AutoPrefix: want.prefix, Overwrite: r.overwrite(), Op: &op,
 			Rolling: want.trigger == transcript.TriggerAutosave, BackupFor: held,
 			MergeMeta: func(old, fresh *transcript.Meta) {
-				if replaced = old != nil; !replaced {
+				if old == nil {
 					return
 				}
 				if !r.Changed("tags") {
@@ -118,8 +117,8 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.retain(ctx, pool, live.Ref, entry.Meta.ID)
 	text := "saved " + describe(entry)
-	if replaced && want.trigger != transcript.TriggerAutosave {
-		text += "; the version before is in the trash (sess undo brings it back)"
+	if want.trigger != transcript.TriggerAutosave {
+		text += replacedNote(entry)
 	}
 	if want.name != "" && !automatic {
 		text += hiddenNote(entry.Name)

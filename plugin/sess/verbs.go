@@ -97,11 +97,7 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 		return nil, "", err
 	}
 	if pool == nil {
-		name, err := snapshot.ParseName(text)
-		if err == nil {
-			err = &snapshot.NotFoundError{Text: text}
-		}
-		return nil, name, err
+		return nil, "", snapshot.Find(text)
 	}
 	name, err := pool.Resolve(ctx, text)
 	return pool, name, err
@@ -157,6 +153,14 @@ func hiddenNote(name snapshot.Name) string {
 		return ""
 	}
 	return "; the ~ in its name marks it auto-managed: lists hide it, and it is evicted first"
+}
+
+// replacedNote is what people must know where a name was taken over.
+func replacedNote(e snapshot.Entry) string {
+	if !e.Replaced {
+		return ""
+	}
+	return "; the version before is in the trash (sess undo brings it back)"
 }
 
 // metaJSON is a snapshot's metadata as one JSON object that begins with its

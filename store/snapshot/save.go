@@ -247,6 +247,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	if r.Op != nil {
 		op.OpInfo = *r.Op
 	}
+	e.Replaced = true
 	return e, p.replace(op, name, old, meta.ID, tmp)
 }
 
