@@ -258,12 +258,27 @@ func (s *Slash) find(typed string) (*plugin.Spec, []string, error) {
 		}
 	}
 	unknown := plugin.Errorf(plugin.Usage, "unknown command /%s", shorten(typed, 40))
+	if verbs := s.verbs(strings.ToLower(typed)); verbs != nil {
+		return nil, nil, unknown.WithHint("did you mean /%s?", strings.Join(verbs, " or /")).
+			WithDetail("candidates", "/"+strings.Join(verbs, ", /"))
+	}
 	names := s.names()
 	if near := plugin.Nearest(typed, names); near != nil {
 		return nil, nil, unknown.WithHint("did you mean /%s?", strings.Join(near, " or /")).
 			WithDetail("candidates", "/"+strings.Join(near, ", /"))
 	}
 	return nil, nil, unknown.WithHint("the commands are /%s", strings.Join(names, ", /"))
+}
+
+// verbs lists the commands that have a verb or alias of that name, each with it.
+func (s *Slash) verbs(name string) []string {
+	var all []string
+	for i := range s.Specs {
+		if v, _ := s.Specs[i].Find([]string{name}); v != nil && !v.Internal {
+			all = append(all, s.Specs[i].Command+" "+name)
+		}
+	}
+	return all
 }
 
 // names lists everything that may follow a slash.

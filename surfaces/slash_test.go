@@ -143,6 +143,8 @@ func TestSlashLowerRefuses(t *testing.T) {
 	tests := map[string]string{
 		"hello":                   `"hello" is no command; the commands are /tools, /help, /sess, /snapshot`,
 		"/ses save":               "unknown command /ses; did you mean /sess?",
+		"/save v1":                "unknown command /save; did you mean /sess save?",
+		"/RM v1":                  "unknown command /RM; did you mean /sess rm?",
 		"/snap":                   "unknown command /snap; did you mean /snapshot?",
 		"/xyzzy":                  "unknown command /xyzzy; the commands are /tools, /help, /sess, /snapshot",
 		"/":                       "unknown command /; the commands are /tools, /help, /sess, /snapshot",
