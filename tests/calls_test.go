@@ -76,7 +76,6 @@ var exceptions = []exception{
 	{"store/chunk", "encoders", "a pool of idle encoders: costly to make, without state between two uses"},
 	{"store/chunk", "decoders", "a pool of idle decoders: costly to make, without state between two uses"},
 	{"store/chunk", "panic", "the options of encoder and decoder are constant"},
-	{"store/durable", "errNotDir", "the system's own error number"},
 	{"store/session", "defaultLayout", "a fixed list, never written to"},
 	{"store/session", "panic", "what is encoded are the program's own types, which have JSON"},
 	{"store/transcript", "panic", "what is encoded are the program's own types, which have JSON"},
