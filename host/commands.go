@@ -166,16 +166,20 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 	return ref, h.noSession(ctx, ref)
 }
 
-// noSession is the error for a session that does not exist, with the near ones.
+// noSession is the error for a session that does not exist, with the project
+// where it is, or the near ones.
 func (h *Host) noSession(ctx context.Context, ref session.Ref) error {
-	e := plugin.Errorf(plugin.NotFound, "no session %q in project %s", ref.ID, ref.Project).
-		WithHint("sess sessions list shows all sessions")
+	e := plugin.Errorf(plugin.NotFound, "no session %q", ref.ID).WithHint("sess sessions list shows all sessions")
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
 		return e
 	}
 	var ids []string
 	for _, i := range infos {
+		if i.Ref.ID == ref.ID {
+			return plugin.Errorf(plugin.NotFound, "no session %q in project %s", ref.ID, ref.Project).
+				WithHint("there is one in project %s", i.Ref.Project)
+		}
 		ids = append(ids, i.Ref.ID)
 	}
 	if near := plugin.Nearest(ref.ID, ids); len(near) > 0 {

@@ -316,7 +316,11 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	}
 	where := at
 	value := root
-	for _, step := range e.InstanceLocation {
+	location := e.InstanceLocation
+	if isName {
+		location = namesLocation(e)
+	}
+	for _, step := range location {
 		where = join(where, step)
 		value = child(value, step)
 	}
@@ -366,6 +370,26 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	default:
 		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 	}
+}
+
+// namesLocation is where the object with a wrong key is. What the validator says
+// (v6.0.3) shares its memory with the faults found later, so all that the
+// schema's own path names is taken from there.
+func namesLocation(e *jsonschema.ValidationError) []string {
+	location := slices.Clone(e.InstanceLocation)
+	_, pointer, _ := strings.Cut(e.SchemaURL, "#/")
+	steps := strings.Split(pointer, "/")
+	for i, at := 0, 0; i+1 < len(steps) && at < len(location); i++ {
+		switch steps[i] {
+		case "properties":
+			i++
+			location[at] = steps[i]
+			at++
+		case "additionalProperties", "items":
+			at++
+		}
+	}
+	return location
 }
 
 func join(path, step string) string {

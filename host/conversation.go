@@ -57,6 +57,7 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		Commands: func() []chat.Command {
 			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
 		},
+		Absent: func(command string) error { return h.absent(ctx, command) },
 		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
 		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
 	})

@@ -164,6 +164,18 @@ func (h *Host) switchedOff(p *Plugin) error {
 		WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
 }
 
+// absent says why the command of a plugin is not there now; nil where it is, or
+// where no plugin has it.
+func (h *Host) absent(ctx context.Context, command string) error {
+	for _, p := range h.plugins {
+		if slices.Contains(p.Manifest.Commands, command) {
+			_, err := h.describe(ctx, p)
+			return err
+		}
+	}
+	return nil
+}
+
 func (h *Host) spec(ctx context.Context, p *Plugin) (*plugin.Spec, error) {
 	d, err := h.describe(ctx, p)
 	if err != nil {

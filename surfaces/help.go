@@ -70,7 +70,9 @@ func HelpCommand(spec *plugin.Spec, prog string, beside ...string) string {
 	var b strings.Builder
 	wrap(&b, "", spec.Summary, 0)
 	wrap(&b, "\nusage: ", prog+" <verb> [arguments] [flags]", 0)
-	b.WriteByte('\n')
+	if main != nil {
+		b.WriteByte('\n')
+	}
 	rows := make([][2]string, len(main))
 	for i, v := range main {
 		rows[i] = [2]string{strings.TrimSuffix(v.Usage(), " [flags]"), v.Summary}

@@ -204,6 +204,10 @@ func (a *app) unknown(commands *surfaces.Commands, word string) error {
 			}
 		}
 	}
+	if strings.HasPrefix(word, "-") {
+		return plugin.Errorf(plugin.Usage, "unknown flag %s before a command", word).
+			WithHint("leave it out; %s help <verb> lists the flags of a verb", prog)
+	}
 	e := plugin.Errorf(plugin.Usage, "unknown command %q", word)
 	if near := plugin.Nearest(word, names); len(near) > 0 {
 		return e.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, ", "))

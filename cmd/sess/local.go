@@ -162,7 +162,8 @@ func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err e
 	if spec == nil {
 		_, err := h.Spec(ctx, prog)
 		if len(argv) == 0 && err != nil {
-			res.Text = a.overview(nil, commands) + "\n\nthe verbs are not there: " + plugin.AsError(err).Text()
+			// What else there is can still be used.
+			res.Text = a.overview(&plugin.Spec{Summary: "The verbs are not there: " + plugin.AsError(err).Text()}, commands)
 			return res, nil
 		}
 		return res, err
@@ -185,11 +186,8 @@ func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err e
 }
 
 // overview is the help of the whole program: the verbs of its own command, and
-// what else can stand first. A nil spec leaves the verbs out.
+// what else can stand first.
 func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
-	if spec == nil {
-		spec = &plugin.Spec{Command: prog, Summary: "named snapshots of conversations"}
-	}
 	var names []string
 	for _, c := range commands.Host {
 		names = append(names, c.Value)

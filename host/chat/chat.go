@@ -34,6 +34,9 @@ type Options struct {
 	// Commands lists the commands of the plugins that are there now; it is asked
 	// anew for each line.
 	Commands func() []Command
+	// Absent says why a command that is not among Commands is not there now; nil
+	// where nobody knows it. It may be nil itself.
+	Absent func(command string) error
 	// Notify tells the plugins that a turn has ended, and returns their notices
 	// for people. It is called in the background, for one event after the other.
 	Notify func(ctx context.Context, e plugin.Event) ([]string, error)
@@ -121,8 +124,7 @@ func (c *Chat) Switch(ref session.Ref) {
 // Send takes one line: a command, or a message that the model answers. What
 // comes of it goes to the sink, errors included; the error is returned so that
 // a program can tell. When ctx ends during a turn, what came until then is kept
-// and durable before Send returns the context's error. A command that nobody
-// knows is answered with a notice and is no error.
+// and durable before Send returns the context's error.
 func (c *Chat) Send(ctx context.Context, line string) error {
 	select {
 	case c.sending <- struct{}{}:

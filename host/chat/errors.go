@@ -25,10 +25,15 @@ func StoreError(err error) error {
 		return &e
 	}
 	if e, ok := errors.AsType[*session.IDError](err); ok {
-		if e.Suggestion != "" {
-			return code(plugin.InvalidName, "try %s", e.Suggestion)
+		out := plugin.Errorf(plugin.InvalidName, "%q: %s", e.Text, e.Reason)
+		out.Err = err
+		switch {
+		case e.Session: // one that is there is looked for
+			return out.WithHint("sess sessions list shows all sessions")
+		case e.Suggestion != "":
+			return out.WithHint("try %s", e.Suggestion)
 		}
-		return code(plugin.InvalidName, "an id has letters, digits, hyphens and underscores, at most 64")
+		return out.WithHint("an id has letters, digits, hyphens and underscores, at most 64")
 	}
 	switch {
 	case errors.Is(err, session.ErrUndecided):

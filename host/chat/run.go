@@ -60,7 +60,7 @@ func (c *Chat) Run(ctx context.Context, in Input) error {
 	s := newSource(in)
 	defer s.close()
 	if in.person() {
-		c.greet()
+		c.greet(ctx)
 	}
 	var failed error
 	for {
@@ -151,11 +151,14 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 	}
 }
 
-func (c *Chat) greet() {
+func (c *Chat) greet(ctx context.Context) {
 	ref := c.Ref()
-	c.emit(Event{Kind: EventNotice, Text: fmt.Sprintf(
-		"session %s of project %s, model %s; /help lists the commands, Ctrl-D leaves", ref.ID, ref.Project, c.model.Name(),
-	)})
+	text := fmt.Sprintf("session %s of project %s, model %s", ref.ID, ref.Project, c.model.Name())
+	if live, err := c.store.Read(ctx, ref); err == nil && live.Doc.Meta.Messages > 0 {
+		text += fmt.Sprintf("; going on with %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)
+	}
+	c.emit(Event{Kind: EventNotice, Text: text})
+	c.emit(Event{Kind: EventNotice, Text: "/help lists the commands, Ctrl-D leaves"})
 	if selected, err := c.store.Selected(ref); err == nil && selected != "" {
 		c.emit(Event{Kind: EventNotice, Text: "a snapshot is selected, so nothing can be sent; /live goes back to the conversation"})
 	}

@@ -50,9 +50,12 @@ func TestRunWithAPerson(t *testing.T) {
 	if got, want := prompts.String(), "> > > \n"; got != want {
 		t.Errorf("prompts %q, want %q", got, want)
 	}
-	if got, want := d.shown.take()[0], "notice: session s1 of project default, model offline/echo; /help lists the commands, Ctrl-D leaves"; got != want {
-		t.Errorf("greeting %q, want %q", got, want)
+	help := "notice: /help lists the commands, Ctrl-D leaves"
+	d.equal("greeting", []string{"notice: session s1 of project default, model offline/echo", help}, d.shown.take()[:2])
+	if err := d.chat.Run(t.Context(), chat.Input{Reader: strings.NewReader(""), Prompt: io.Discard}); err != nil {
+		t.Errorf("Run = %v", err)
 	}
+	d.equal("greeting of one who comes back", []string{`notice: session s1 of project default, model offline/echo; going on with "hi", 2 messages`, help}, d.shown.take())
 }
 
 func TestRunInterrupts(t *testing.T) {
@@ -83,8 +86,8 @@ func TestRunInterrupts(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	shown := d.shown.take()
-	d.equal("at the prompt", []string{"notice: nothing runs; Ctrl-D or /exit leaves"}, shown[1:2])
-	d.equal("in the turn", []string{"notice: interrupted; what came until then is kept", "text: " + seen("hi", 2, "slow 100000 1ms")}, shown[3:])
+	d.equal("at the prompt", []string{"notice: nothing runs; Ctrl-D or /exit leaves"}, shown[2:3])
+	d.equal("in the turn", []string{"notice: interrupted; what came until then is kept", "text: " + seen("hi", 2, "slow 100000 1ms")}, shown[4:])
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
@@ -210,9 +213,9 @@ func TestRunWithAnEditor(t *testing.T) {
 			shown := d.shown.take()
 			d.equal("prompts", tt.asked, e.asked)
 			if tt.want != nil {
-				d.equal("shown", tt.want, shown[1:])
+				d.equal("shown", tt.want, shown[2:])
 			}
-			if all := strings.Join(shown, "\n"); tt.lines[len(tt.lines)-1] == "^C" && !strings.Contains(all, "notice: interrupted; what came until then is kept") {
+			if all := strings.Join(shown, "\n"); tt.lines[len(tt.lines)-1] == "^C" && !strings.Contains(all, "tool_finished: pad_manage failed=true error (unavailable): pad save v1: interrupted before a person answered\nnotice: interrupted; what came until then is kept") {
 				t.Errorf("shown:\n%s\nwant that the turn was interrupted", all)
 			}
 		})

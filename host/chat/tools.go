@@ -202,7 +202,7 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	t.question <- call.ID
 	select {
 	case <-ctx.Done():
-		return plugin.AsError(ctx.Err())
+		return &plugin.Error{Code: plugin.Unavailable, Message: what + ": interrupted before a person answered", Err: ctx.Err()}
 	case v := <-answer:
 		if err := t.write(ctx); err != nil || v == allowed {
 			return err
