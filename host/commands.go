@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"sess/dispatch"
+	"sess/host/chat"
 	"sess/plugin"
 	"sess/store/session"
 )
@@ -72,11 +73,11 @@ type sessionRow struct {
 func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	manifest, err := h.sessions.Manifest(ctx)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	rows := make([]sessionRow, 0, len(infos))
 	t := newTable("SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE")
@@ -88,7 +89,7 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 		}
 		if i.Problem == "" {
 			if row.Selected, err = h.sessions.Selected(i.Ref); err != nil {
-				return plugin.Result{}, h.sessionError(err)
+				return plugin.Result{}, chat.StoreError(err)
 			}
 		}
 		rows = append(rows, row)
@@ -149,7 +150,7 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 			return ref, err
 		}
 		if ok, err := h.sessions.Exists(ref); err != nil || ok {
-			return ref, h.sessionError(err)
+			return ref, chat.StoreError(err)
 		}
 		if ref, err = h.Resolve(ctx, "", id); err != nil {
 			return ref, err
@@ -160,7 +161,7 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 	}
 	ok, err := h.sessions.Exists(ref)
 	if err != nil || ok {
-		return ref, h.sessionError(err)
+		return ref, chat.StoreError(err)
 	}
 	return ref, h.noSession(ctx, ref)
 }
@@ -194,7 +195,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 	}
 	view, err := h.sessions.View(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	var s struct {
 		ID        string `json:"id"`
@@ -237,7 +238,7 @@ func (h *Host) sessionsUse(ctx context.Context, in *dispatch.Invocation) (plugin
 		return plugin.Result{}, err
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	h.moved(ctx, ref)
 	return answer(fmt.Sprintf("session %s of project %s is the active one", ref.ID, ref.Project),

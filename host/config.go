@@ -2,13 +2,13 @@ package host
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,6 +77,17 @@ func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c, c.take(object, plugins)
+}
+
+// defaultConfig is what holds without a file.
+func defaultConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
+	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	return c, c.take(map[string]any{}, plugins)
+}
+
+// take validates what a file says and takes it over, defaults filled in.
+func (c *Config) take(object any, plugins []*plugin.Manifest) error {
 	faults := validate(configSchema, object, "")
 	entries, _ := child(child(object, "plugins"), "entries").(map[string]any)
 	for id := range entries {
@@ -91,9 +102,9 @@ func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
 	}
 	if len(faults) > 0 {
 		slices.Sort(faults)
-		return nil, configError(c.path, faults)
+		return configError(c.path, faults)
 	}
-	return c, c.fill(object.(map[string]any)) // by its schema it is one
+	return c.fill(wholeNumbers(object).(map[string]any)) // by its schema it is one
 }
 
 // read parses the file.
@@ -138,7 +149,7 @@ func pluginPart(m *plugin.Manifest, value any) (part json.RawMessage, faults []s
 		return nil, []string{"plugin.json of " + m.ID + ": configSchema: " + err.Error()}
 	}
 	withDefaults(schema, object)
-	part, err = json.Marshal(object)
+	part, err = json.Marshal(wholeNumbers(object))
 	if err != nil {
 		return nil, []string{at + ": " + err.Error()}
 	}
@@ -158,6 +169,26 @@ func (c *Config) fill(object map[string]any) error {
 		return err
 	}
 	return json.Unmarshal(data, c)
+}
+
+// wholeNumbers writes numbers such as 5e1 and 8.0 as 50 and 8. To a schema they
+// are integers; Go reads no int from them.
+func wholeNumbers(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if r, ok := new(big.Rat).SetString(v.String()); ok && r.IsInt() && r.Num().IsInt64() {
+			return json.Number(r.Num().String())
+		}
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = wholeNumbers(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = wholeNumbers(inner)
+		}
+	}
+	return value
 }
 
 // withDefaults adds to an object what its schema gives as defaults, also in the
@@ -285,12 +316,18 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	}
 	where := at
 	value := root
-	for _, step := range e.InstanceLocation {
+	location := e.InstanceLocation
+	if isName {
+		location = namesLocation(e)
+	}
+	for _, step := range location {
 		where = join(where, step)
 		value = child(value, step)
 	}
-	whole := cmp.Or(where, "the file")
 	say := func(path, format string, args ...any) {
+		if path == "" {
+			path = "the file"
+		}
 		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
 	}
 	switch k := e.ErrorKind.(type) {
@@ -303,25 +340,25 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 			say(join(where, p), "unknown key%s", meant)
 		}
 	case *kind.Type:
-		say(whole, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
+		say(where, "want %s, got %s", strings.Join(k.Want, " or "), show(value))
 	case *kind.Enum:
-		say(whole, "want one of %s, got %s", list(k.Want), show(value))
+		say(where, "want one of %s, got %s", list(k.Want), show(value))
 	case *kind.Minimum:
-		say(whole, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
+		say(where, "%s is too small; want at least %s", show(value), number(k.Want.RatString()))
 	case *kind.Maximum:
-		say(whole, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
+		say(where, "%s is too large; want at most %s", show(value), number(k.Want.RatString()))
 	case *kind.Required:
 		for _, p := range k.Missing {
 			say(join(where, p), "missing")
 		}
 	case *kind.MinLength:
-		say(whole, "must not be empty")
+		say(where, "must not be empty")
 	case *kind.Pattern:
 		want, ok := child(schemaAt(schema, e.SchemaURL), "title").(string)
 		if !ok {
 			want = "it to match " + k.Want
 		}
-		say(whole, "%s is not allowed; want %s", show(value), want)
+		say(where, "%s is not allowed; want %s", show(value), want)
 	case *kind.PropertyNames:
 		want := ""
 		for _, c := range e.Causes {
@@ -329,10 +366,30 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 				want = "; want it to match " + k.Want
 			}
 		}
-		say(whole, "the key %s is not allowed%s", show(names.Property), want)
+		say(where, "the key %s is not allowed%s", show(names.Property), want)
 	default:
-		say(whole, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
+		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 	}
+}
+
+// namesLocation is where the object with a wrong key is. What the validator says
+// (v6.0.3) shares its memory with the faults found later, so all that the
+// schema's own path names is taken from there.
+func namesLocation(e *jsonschema.ValidationError) []string {
+	location := slices.Clone(e.InstanceLocation)
+	_, pointer, _ := strings.Cut(e.SchemaURL, "#/")
+	steps := strings.Split(pointer, "/")
+	for i, at := 0, 0; i+1 < len(steps) && at < len(location); i++ {
+		switch steps[i] {
+		case "properties":
+			i++
+			location[at] = steps[i]
+			at++
+		case "additionalProperties", "items":
+			at++
+		}
+	}
+	return location
 }
 
 func join(path, step string) string {

@@ -38,18 +38,22 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"a fraction", `{"sessions": {"max": 1.5}}`, `sessions.max: want integer, got 1.5`},
 		{"negative", `{"sessions": {"trashDays": -1}}`, `sessions.trashDays: -1 is too small; want at least 0`},
 		{"body limit in words", `{"gateway": {"bodyLimit": "10 megs"}}`, `gateway.bodyLimit: want integer, got "10 megs"`},
+		{"a negative body limit", `{"gateway": {"bodyLimit": -1}}`, `gateway.bodyLimit: -1 is too small; want at least 1024`},
+		{"a body limit beyond all disks", `{"gateway": {"bodyLimit": 1e30}}`, `gateway.bodyLimit: 1e30 is too large; want at most 1099511627776`},
+		{"an exponent beyond all memory", `{"sessions": {"max": 1e999999999}}`, `sessions.max: want integer, got 1e999999999`},
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
 		{"no JSON", `{"sessions": `, `line 1, column 14: `},
 		{"a model without its provider", `{"models": {"default": "echo"}}`, `models.default: "echo" is not allowed; want provider/model`},
 		{"not an object", `[]`, `the file: want object, got []`},
-		{"a key at the top", `{"bogus": 1}`, "config.json: bogus: unknown key"},
+		{"a key at the top", `{"bogus": 1}`, "bogus: unknown key"},
 		{"a plugin that is not here", `{"plugins": {"entries": {"other": {}}}}`, "plugins.entries.other: no plugin of this id is here"},
+		{"a key with a pattern, among other faults", `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": "x", "slot": 1, "tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.slot: want string, got 1; plugins.entries.sess.config.tags: the key "a b" is not allowed`},
 		{"a key with a pattern", `{"plugins": {"entries": {"sess": {"config": {"tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.tags: the key "a b" is not allowed; want it to match ^[a-z]+$`},
 		{
 			"the faults of all parts", `{"bogus": 1, "plugins": {"entries": {"other": {}, "sess": {"config": {"mx": 1, "maxSnapshots": -2}}}}}`,
-			"config.json: bogus: unknown key; plugins.entries.other: no plugin of this id is here; " +
+			"bogus: unknown key; plugins.entries.other: no plugin of this id is here; " +
 				"plugins.entries.sess.config.maxSnapshots: -2 is too small; want at least 0; plugins.entries.sess.config.mx: unknown key",
 		},
 		{"all faults at once", `{"sessions": {"max": "a", "trashDays": "b"}}`, `sessions.max: want integer, got "a"; sessions.trashDays: want integer, got "b"`},
@@ -59,11 +63,9 @@ func TestLoadConfigRefusals(t *testing.T) {
 			t.Parallel()
 			home := writeConfig(t, tt.text)
 			_, err := host.LoadConfig(home, known)
-			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, tt.want)
-			}
-			if !strings.Contains(err.Error(), host.ConfigPath(home)) {
-				t.Errorf("error %q does not name the file", err)
+			want := host.ConfigPath(home) + ": " + tt.want
+			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.HasPrefix(err.Error(), want) {
+				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, want)
 			}
 		})
 	}
@@ -98,5 +100,14 @@ func TestPluginConfig(t *testing.T) {
 	}
 	if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
 		t.Errorf("PluginConfig = %s, want %s", got, want)
+	}
+	for _, whole := range []string{"7.0", "70e-1", "0.7e1", "7E0"} {
+		c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": `+whole+`}}}}}`), known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
+			t.Errorf("PluginConfig with %s = %s, want %s", whole, got, want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -29,6 +30,8 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Defaults leaves config.json aside, also a wrong one: for help.
+	Defaults bool
 	// Background is true for a host that stays: plugins then run their schedules.
 	Background bool
 	// Cwd is noted as the working directory of sessions made here.
@@ -66,8 +69,10 @@ type Host struct {
 	background sync.WaitGroup
 	tidy       sync.Once
 
-	mu    sync.Mutex              // guards moves
-	moves map[string]*session.Ref // by request id
+	mu       sync.Mutex              // guards what follows
+	moves    map[string]*session.Ref // by request id
+	calls    map[string]int          // in flight, by request id: those that a call makes have its own
+	runtimes map[*runtime]bool       // of the plugin processes that live
 }
 
 var _ plugin.Dispatcher = (*Host)(nil)
@@ -75,7 +80,10 @@ var _ plugin.Dispatcher = (*Host)(nil)
 // Open opens the home, reads the configuration and prepares the plugins; no
 // process is started before it is needed. A wrong configuration is refused.
 func Open(ctx context.Context, opts Options) (*Host, error) {
-	h := &Host{opts: opts, now: opts.Now, moves: map[string]*session.Ref{}}
+	h := &Host{
+		opts: opts, now: opts.Now,
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{},
+	}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -93,11 +101,18 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.config, err = LoadConfig(opts.Home, bundled); err != nil {
+	load := LoadConfig
+	if opts.Defaults {
+		load = defaultConfig
+	}
+	if h.config, err = load(opts.Home, bundled); err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
 		return nil, fmt.Errorf("own executable: %w", err)
+	}
+	if err := durable.Tighten(opts.Home, ours); err != nil {
+		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
 	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, h.homeError(err)
@@ -110,6 +125,15 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
+}
+
+// ours reports whether an entry of the home is one that the program makes there.
+func ours(name string) bool {
+	switch name {
+	case "agents", "config.json", "gateway.lock", "gateway.token", "logs", "plugins", "sessions":
+		return true
+	}
+	return false
 }
 
 func (h *Host) homeError(err error) error {
@@ -174,8 +198,33 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	}
 	call.Project, call.Session = ref.Project, ref.ID
 	ctx = plugin.WithRequestID(ctx, call.RequestID)
+	h.callBegins(call.RequestID)
+	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
 	return to.Dispatch(ctx, call, progress)
+}
+
+func (h *Host) callBegins(request string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[request]++
+}
+
+// callEnds gives up the stages that were made for a request, once none of its
+// calls runs any more.
+func (h *Host) callEnds(request string) {
+	h.mu.Lock()
+	h.calls[request]--
+	if h.calls[request] > 0 {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.calls, request)
+	runtimes := slices.Collect(maps.Keys(h.runtimes))
+	h.mu.Unlock()
+	for _, r := range runtimes {
+		r.callEnds(request)
+	}
 }
 
 // dispatcher finds who answers a command.

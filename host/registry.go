@@ -69,7 +69,7 @@ func (h *Host) add(m *plugin.Manifest) {
 		Manifest: m,
 		Exe:      h.opts.Exe,
 		Args:     []string{"plugin", "serve", m.Builtin},
-		Env:      pluginEnv(h.opts.Environ),
+		Environ:  h.opts.Environ,
 		// A bundled plugin of a one-shot call talks through a private folder
 		// only; leaving out the key exchange saves a third of its start.
 		MTLS:       m.UsesMTLS() && (h.opts.Background || !p.Bundled),
@@ -88,20 +88,6 @@ func (h *Host) add(m *plugin.Manifest) {
 		ReadOnly: func(call plugin.Call) bool { return h.readOnly(p, call) },
 		Logger:   h.log,
 	})
-}
-
-// pluginEnv is the part of the environment that a plugin is given: what a
-// program needs to find its folders and to print, and nothing secret.
-func pluginEnv(environ []string) []string {
-	keep := []string{"HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "TMP", "TEMP", "TZ", "LANG", "SYSTEMROOT", "USERPROFILE", "GOCOVERDIR", "GORACE"}
-	var env []string
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(keep, strings.ToUpper(name)) || strings.HasPrefix(name, "LC_") {
-			env = append(env, kv)
-		}
-	}
-	return env
 }
 
 func (h *Host) readOnly(p *Plugin, call plugin.Call) bool {
@@ -176,6 +162,18 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 func (h *Host) switchedOff(p *Plugin) error {
 	return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
 		WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+}
+
+// absent says why the command of a plugin is not there now; nil where it is, or
+// where no plugin has it.
+func (h *Host) absent(ctx context.Context, command string) error {
+	for _, p := range h.plugins {
+		if slices.Contains(p.Manifest.Commands, command) {
+			_, err := h.describe(ctx, p)
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Host) spec(ctx context.Context, p *Plugin) (*plugin.Spec, error) {

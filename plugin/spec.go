@@ -49,8 +49,10 @@ type Verb struct {
 	Args     []Arg    `json:"args,omitempty"`
 	Flags    []Flag   `json:"flags,omitempty"`
 	Effect   Effect   `json:"effect"`
-	// AfterTurn marks a verb that cannot run inside a turn of its own session:
-	// the host checks it, queues it and dispatches it when the turn ends.
+	// AfterTurn marks a verb that cannot run inside a turn of its own session. A
+	// call with [Call.Turn] set only checks whether it could run, and changes
+	// nothing; the host queues the call then, and dispatches it when the turn has
+	// ended.
 	AfterTurn bool `json:"afterTurn,omitempty"`
 	// Main marks the verbs that help shows first.
 	Main bool `json:"main,omitempty"`

@@ -162,6 +162,9 @@ type Slash struct {
 	Specs []plugin.Spec
 	// Builtins are the chat's own commands, without the slash, in lower case.
 	Builtins []string
+	// Absent says why a command that none of the Specs has is not there now; nil
+	// where nobody knows it. It may be nil itself.
+	Absent func(command string) error
 }
 
 // SlashCall is a chat line, lowered. The chat that it came from gives the
@@ -229,7 +232,8 @@ func (s *Slash) Lower(line string) (SlashCall, error) {
 // find resolves a command or shortcut; for one of the chat's own commands the
 // Spec is nil.
 func (s *Slash) find(typed string) (*plugin.Spec, []string, error) {
-	for _, name := range []string{typed, strings.ToLower(typed)} {
+	spellings := []string{typed, strings.ToLower(typed)}
+	for _, name := range spellings {
 		if slices.Contains(s.Builtins, name) {
 			return nil, nil, nil
 		}
@@ -243,6 +247,14 @@ func (s *Slash) find(typed string) (*plugin.Spec, []string, error) {
 					return spec, slices.Clone(sc.Argv), nil
 				}
 			}
+		}
+	}
+	for _, name := range spellings {
+		if s.Absent == nil {
+			break
+		}
+		if err := s.Absent(name); err != nil {
+			return nil, nil, err
 		}
 	}
 	unknown := plugin.Errorf(plugin.Usage, "unknown command /%s", shorten(typed, 40))

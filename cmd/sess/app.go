@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -37,7 +38,9 @@ type app struct {
 	flags surfaces.HostFlags
 	home  string
 	host  *host.Host // nil until a command needs it
-	local []*dispatch.Dispatcher
+	// defaults opens the host without the configuration.
+	defaults bool
+	local    []*dispatch.Dispatcher
 }
 
 // builtins lists the bundled plugins.
@@ -129,11 +132,11 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 	case flags.Version:
 		argv = []string{"version"}
 	case len(argv) == 0, argv[0] == "help", flags.Help:
-		text, err := a.help(ctx, argv)
+		res, err := a.help(ctx, argv)
 		if err != nil {
 			return fail(err)
 		}
-		res, err = answer(text, text)
+		res.Data, err = json.Marshal(res.Text)
 		return res, plugin.EffectRead, err
 	}
 	return a.dispatch(ctx, argv)
@@ -208,6 +211,10 @@ func (a *app) unknown(commands *surfaces.Commands, word string) error {
 			}
 		}
 	}
+	if strings.HasPrefix(word, "-") {
+		return plugin.Errorf(plugin.Usage, "unknown flag %s before a command", word).
+			WithHint("leave it out; %s help <verb> lists the flags of a verb", prog)
+	}
 	e := plugin.Errorf(plugin.Usage, "unknown command %q", word)
 	if near := plugin.Nearest(word, names); len(near) > 0 {
 		return e.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, ", "))
@@ -245,7 +252,7 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 	}
 	a.host, err = host.Open(ctx, host.Options{
 		Home: a.home, Exe: exe, Builtins: builtins(), Cwd: cwd,
-		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(),
+		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults,
 	})
 	return a.host, err
 }

@@ -54,6 +54,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		err = c.SendAlone(ctx, one)
 	} else {
 		input := chat.Input{Reader: a.stdin}
+		giveBack := func() {}
 		if interactive {
 			if ed := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM")); ed != nil {
 				input.Editor = ed
@@ -62,11 +63,11 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 				input.Prompt = a.out
 			}
 			turns := make(chan struct{})
-			a.interrupts.take(turns)
-			defer a.interrupts.take(nil)
+			giveBack = a.interrupts.take(turns)
 			input.Interrupt = turns
 		}
 		err = c.Run(ctx, input)
+		giveBack() // an interrupt ends the program again, also while the chat closes
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()

@@ -30,7 +30,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
-				fs.String("model", "", "model to talk with, provider/model")
+				fs.String("model", "", "model to talk with, provider/model").Complete("model")
 			},
 			Effect: plugin.EffectWrite, Run: a.chat,
 		}, {
@@ -122,7 +122,7 @@ func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugi
 }
 
 // help renders the help for what argv names; nothing is the whole program.
-func (a *app) help(ctx context.Context, argv []string) (string, error) {
+func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err error) {
 	for len(argv) > 0 && argv[0] == "help" {
 		argv = argv[1:]
 	}
@@ -130,14 +130,21 @@ func (a *app) help(ctx context.Context, argv []string) (string, error) {
 		if d := a.localFor(argv[0]); d != nil {
 			spec := d.Spec()
 			if spec.Command == argv[0] {
-				return surfaces.Help(&spec, prog+" "+argv[0], argv[1:])
+				res.Text, err = surfaces.Help(&spec, prog+" "+argv[0], argv[1:])
+				return res, err
 			}
-			return surfaces.Help(&spec, prog, argv[:1])
+			res.Text, err = surfaces.Help(&spec, prog, argv[:1])
+			return res, err
 		}
 	}
 	h, err := a.open(ctx)
+	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
+		// A wrong configuration must not keep anybody from reading help.
+		res.Notices, a.defaults = []string{plugin.AsError(err).Text()}, true
+		h, err = a.open(ctx)
+	}
 	if err != nil {
-		return "", err
+		return res, err
 	}
 	commands := a.commands(ctx)
 	spec, verb, rest := commands.Resolve(argv)
@@ -145,22 +152,26 @@ func (a *app) help(ctx context.Context, argv []string) (string, error) {
 		_, err := h.Spec(ctx, prog)
 		if len(argv) == 0 && err != nil {
 			// What else there is can still be used.
-			return a.overview(&plugin.Spec{Summary: "The verbs are not there: " + plugin.AsError(err).Text()}, commands), nil
+			res.Text = a.overview(&plugin.Spec{Summary: "The verbs are not there: " + plugin.AsError(err).Text()}, commands)
+			return res, nil
 		}
-		return "", err
+		return res, err
 	}
 	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {
-		return surfaces.Help(spec, prog+" "+spec.Command, rest)
+		res.Text, err = surfaces.Help(spec, prog+" "+spec.Command, rest)
+		return res, err
 	}
 	if len(argv) == 0 {
-		return a.overview(spec, commands), nil
+		res.Text = a.overview(spec, commands)
+		return res, nil
 	}
 	if verb == nil {
 		if err := a.unknown(commands, argv[0]); err != nil {
-			return "", err
+			return res, err
 		}
 	}
-	return surfaces.Help(spec, prog, rest)
+	res.Text, err = surfaces.Help(spec, prog, rest)
+	return res, err
 }
 
 // overview is the help of the whole program: the verbs of its own command, and

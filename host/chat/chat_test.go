@@ -280,7 +280,15 @@ func newPad(t *testing.T, d *desk) *pad {
 				p.states[in.Arg("name")] = live.Doc.Clone()
 				return strings.TrimSpace("saved " + in.Arg("name") + " " + in.String("note")), nil
 			}),
-			verb(dispatch.Verb{Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true},
+			verb(dispatch.Verb{
+				Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true,
+				Check: func(_ context.Context, in *dispatch.Invocation) error {
+					if in.Arg("name") == "v0" {
+						return plugin.Errorf(plugin.InvalidName, "v0 is no name").WithHint("try v1")
+					}
+					return nil
+				},
+			},
 				func(ctx context.Context, in *dispatch.Invocation) (string, error) {
 					return "loaded " + in.Arg("name"), p.load(ctx, d.store, ref(in.Call), in.Arg("name"))
 				}),
@@ -445,7 +453,9 @@ func TestSlashLeavesNoTrace(t *testing.T) {
 	if got := d.live().Revision; got != revision {
 		t.Errorf("commands brought the session from revision %d to %d", revision, got)
 	}
-	d.equal("a text with a slash", []string{"text: " + seen("/etc/hosts", 2, "hi")}, d.send("//etc/hosts"))
+	d.equal("a command without its slash", []string{"notice: this goes to the model; the command is /pad save", "text: " + seen("pad save v1", 2, "hi")}, d.send("pad save v1"))
+	d.equal("the name of a command", []string{"text: " + seen("pad the list", 3, "hi")}, d.send("pad the list"))
+	d.equal("a text with a slash", []string{"text: " + seen("/etc/hosts", 4, "hi")}, d.send("//etc/hosts"))
 }
 
 func TestBuiltins(t *testing.T) {

@@ -51,7 +51,7 @@ func exit(*Chat, context.Context, []string) (plugin.Result, error) { return plug
 // the line asked for JSON.
 func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) {
 	commands := c.opts.Commands()
-	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands)}
+	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands), Absent: c.opts.Absent}
 	call, err := lower.Lower(text)
 	if err != nil {
 		return call.JSON, err
@@ -93,6 +93,20 @@ func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.S
 	}
 	command := commands[slices.IndexFunc(commands, func(o Command) bool { return o.Spec.Command == call.Spec.Command })]
 	return command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
+}
+
+// doubt tells if a message reads like a command without its slash, as answers
+// and hints name them for the command line too. It is the model's all the same.
+func (c *Chat) doubt(text string) {
+	words := strings.Fields(text)
+	for _, o := range c.opts.Commands() {
+		if len(words) < 2 || words[0] != o.Spec.Command {
+			continue
+		}
+		if v, n := o.Spec.Find(words[1:]); v != nil && !v.Internal {
+			c.notice(fmt.Sprintf("this goes to the model; the command is /%s", strings.Join(words[:1+n], " ")))
+		}
+	}
 }
 
 func specs(commands []Command) []plugin.Spec {
@@ -162,11 +176,11 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 	ref := c.Ref()
 	live, err := c.store.Read(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	info := sessionInfo{
 		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
@@ -211,7 +225,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	ref := c.Ref()
 	turns, err := c.store.Turns(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if len(turns) == 0 {
 		return plugin.Result{Text: "no turn has run in this session yet", Data: json.RawMessage("[]")}, nil
@@ -219,7 +233,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	last := turns[len(turns)-1]
 	events, warnings, err := c.store.ReadTurn(ctx, ref, last)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	shown := events[max(0, len(events)-most):]
 	text := fmt.Sprintf("turn %d: %d events", last, len(events))
@@ -277,13 +291,13 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 	ref := c.Ref()
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if selected == "" {
 		return plugin.Result{Text: "the conversation itself is shown already"}, nil
 	}
 	if err := c.store.Select(ctx, ref, ""); err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil
 }

@@ -89,8 +89,9 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 				if old == nil {
 					return
 				}
-				if !r.Changed("tags") {
-					fresh.Tags = old.Tags // not the configured ones
+				fresh.Tags = old.Tags // not the configured ones
+				if r.Changed("tags") {
+					fresh.Tags = r.config.withTags(r.Map("tags")) // also none
 				}
 				if r.Changed("note") {
 					fresh.Note = r.String("note") // also an empty one

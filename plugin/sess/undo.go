@@ -199,17 +199,21 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 func (r *request) turned(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, done *replaced, d direction) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	if err := d.mark(pool, ctx, op.ID, done.link()); err != nil {
-		if done.changed {
-			r.finish(ctx, done.op)
-		}
+	err := d.mark(pool, ctx, op.ID, done.link())
+	switch {
+	case !done.changed:
 		return err
-	}
-	if !done.changed {
+	case err != nil: // the session has changed all the same
+		r.finish(ctx, done.op)
+		r.notices = append(r.notices, fmt.Sprintf("this %s counts as a load, which sess undo takes back: %s", d.verb, explain(err).Text()))
 		return nil
 	}
-	if err := done.op.SetBackup(ctx, snapshot.Link{}); err != nil {
-		return err
+	err = done.op.SetBackup(ctx, snapshot.Link{})
+	if err == nil {
+		err = done.op.Withdraw(ctx)
 	}
-	return done.op.Withdraw(ctx)
+	if err != nil { // all but that is done and recorded
+		r.unsettled(ctx, done.op, err)
+	}
+	return nil
 }

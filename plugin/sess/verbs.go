@@ -39,21 +39,35 @@ func (p *Plugin) commands() dispatch.Command {
 type verb struct {
 	dispatch.Verb
 	run func(ctx context.Context, r *request) (plugin.Result, error)
+	// check says why a verb that waits for the end of a turn could not run; nil
+	// where only its run can tell.
+	check func(ctx context.Context, r *request) error
 }
 
 // bind gives the verb the plugin it works for.
 func (v verb) bind(p *Plugin) dispatch.Verb {
-	v.Verb.Run = func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	serve := func(ctx context.Context, in *dispatch.Invocation, run func(context.Context, *request) (plugin.Result, error)) (plugin.Result, error) {
 		s, err := p.configured()
 		if err != nil {
 			return plugin.Result{}, err
 		}
 		r := &request{service: s, Invocation: in}
-		result, err := r.serve(ctx, v.run)
+		result, err := r.serve(ctx, run)
 		if err != nil {
 			return plugin.Result{}, explainTaken(err, r.whenTaken)
 		}
 		return result, nil
+	}
+	v.Verb.Run = func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+		return serve(ctx, in, v.run)
+	}
+	if v.check != nil {
+		v.Verb.Check = func(ctx context.Context, in *dispatch.Invocation) error {
+			_, err := serve(ctx, in, func(ctx context.Context, r *request) (plugin.Result, error) {
+				return plugin.Result{}, v.check(ctx, r)
+			})
+			return err
+		}
 	}
 	return v.Verb
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -373,6 +374,43 @@ func TestLoadFailsWithoutATrace(t *testing.T) {
 	}
 }
 
+// Whatever operation of the pool's disk fails, a call that fails has not changed
+// the session, and one that has changed it says so.
+func TestFullDiskOfThePool(t *testing.T) {
+	t.Parallel()
+	for verb, before := range map[string][]string{"load": nil, "undo": {"load"}, "redo": {"load", "undo"}} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			run := func(w *world, verb string) error {
+				argv := []string{verb}
+				if verb == "load" {
+					argv = append(argv, "v1")
+				}
+				_, err := w.call(argv...)
+				return err
+			}
+			for k, fired := 0, true; fired; k++ {
+				w := newWorld(t, `{}`)
+				w.do("save", "v1")
+				w.say(w.ref, "more", 3)
+				for _, v := range before {
+					if err := run(w, v); err != nil {
+						t.Fatalf("%s: %v", v, err)
+					}
+				}
+				sessions := w.state()
+				w.disk.FailAt(k, syscall.ENOSPC, false)
+				err := run(w, verb)
+				fired = w.disk.Fired()
+				w.disk.Reset()
+				if changed := w.state() != sessions; changed != (err == nil) {
+					t.Errorf("operation %d of the disk failing: changed %v, error %v", k, changed, err)
+				}
+			}
+		})
+	}
+}
+
 // An answer that is lost after the commit is not taken for a failure.
 func TestLoadWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
@@ -556,6 +594,44 @@ func TestNew(t *testing.T) {
 		}, nil)
 		w.refused(plugin.Unavailable, "new", "other")
 		w.hook(nil, nil)
+	})
+}
+
+// Inside a turn load and new say whether they could run, and do nothing yet.
+func TestLoadAndNewInsideATurnAreChecks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "v1")
+	w.say(w.ref, "more", 1)
+	tests := []struct {
+		argv string
+		code plugin.Code // empty: it could run
+	}{
+		{"load v1", ""},
+		{"load v2", plugin.NotFound},
+		{"load v1 --of-session=other", plugin.NotFound},
+		{"new", ""},
+		{"new v2 --from=v1", ""},
+		{"new v1", plugin.Exists},
+		{"new pre-new~x", plugin.InvalidName},
+		{"new --from=v2", plugin.NotFound},
+		{"new --note=x", plugin.Usage},
+	}
+	w.untouched(func() {
+		for _, tt := range tests {
+			call := plugin.Call{
+				Argv: strings.Fields(tt.argv), Turn: "t1", Caller: plugin.CallerTool,
+				Project: w.ref.Project, Session: w.ref.ID,
+			}
+			_, err := w.plugin.Dispatch(t.Context(), call, nil)
+			var code plugin.Code
+			if err != nil {
+				code = plugin.AsError(err).Code
+			}
+			if code != tt.code {
+				t.Errorf("%s inside a turn: %v, want code %q", tt.argv, err, tt.code)
+			}
+		}
 	})
 }
 

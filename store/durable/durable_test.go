@@ -192,12 +192,31 @@ func TestModesWhateverTheUmask(t *testing.T) {
 		if err == nil {
 			f, err = fsys.Append("p/log")
 		}
+		var open durable.File // a write under way
+		if err == nil {
+			open, err = fsys.Create("p/new")
+		}
+		var temp *durable.Temp // written, not visible yet
+		if err == nil {
+			temp, err = durable.WriteTemp(fsys, "p/q/f", []byte("y"))
+		}
 		umask(old)
 		if err != nil {
 			t.Fatalf("umask %03o: %v", mask, err)
 		}
-		f.Close()
-		for name, want := range map[string]fs.FileMode{"": 0o700, "p": 0o700, "p/q": 0o700, "p/q/f": 0o600, "p/log": 0o600} {
+		temps, err := filepath.Glob(filepath.Join(dir, "p", "q", "*"+durable.TempSuffix))
+		if err != nil || len(temps) != 1 {
+			t.Fatalf("umask %03o: temp files %q, %v; want one", mask, temps, err)
+		}
+		for _, path := range append(temps, filepath.Join(dir, "p", "new")) {
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("umask %03o: while it is written %s has mode %v, %v; want 0600", mask, path, info.Mode().Perm(), err)
+			}
+		}
+		if err := errors.Join(f.Close(), open.Close(), temp.Publish("p/q/f")); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]fs.FileMode{"": 0o700, "p": 0o700, "p/q": 0o700, "p/q/f": 0o600, "p/log": 0o600, "p/new": 0o600} {
 			info, err := os.Stat(filepath.Join(dir, name))
 			if err != nil || info.Mode().Perm() != want {
 				t.Errorf("umask %03o: %q has mode %v, %v; want %v", mask, name, info.Mode().Perm(), err, want)
@@ -227,6 +246,83 @@ func TestWideModesAreTightened(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, %v; want %v", path, info.Mode().Perm(), err, want)
 		}
+	}
+}
+
+func TestTighten(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows keeps access lists, not modes")
+	}
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "f")
+	modes := map[string]fs.FileMode{"ours": 0o755, "ours/in": 0o777, "ours/in/f": 0o644, "ours/run": 0o755, "ours/shut": 0o600, "foreign": 0o644}
+	for _, name := range []string{"ours", "ours/in"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"ours/in/f", "ours/run", "ours/shut", "foreign", outside} {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Chmod(name, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "ours", "link")); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range modes {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, want map[string]fs.FileMode) {
+		t.Helper()
+		if err := durable.Tighten(dir, func(name string) bool { return name == "ours" }); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		for name, mode := range want {
+			if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s: %s has mode %v, %v; want %v", when, name, info.Mode().Perm(), err, mode)
+			}
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	check("in a private folder", modes)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check("in a folder for all", map[string]fs.FileMode{
+		"": 0o755, "ours": 0o700, "ours/in": 0o700, "ours/in/f": 0o600, "ours/run": 0o700, "ours/shut": 0o600, "foreign": 0o644,
+	})
+	if info, err := os.Stat(outside); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("what a link leads to has mode %v, %v", info.Mode().Perm(), err)
+	}
+	if err := durable.Tighten(filepath.Join(dir, "nosuch"), nil); err != nil {
+		t.Errorf("without a folder: %v", err)
+	}
+}
+
+// A folder such as /tmp is everybody's, whoever names it as a home.
+func TestFoldersForEverybodyStay(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows keeps access lists, not modes")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	fsys, err := durable.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSticky == 0 {
+		t.Errorf("the mode is %v, %v", info.Mode(), err)
 	}
 }
 

@@ -97,7 +97,8 @@ func OpenDir(dir string) (FS, error) {
 }
 
 // OpenExisting is [OpenDir] for a folder that must be there: fs.ErrNotExist
-// otherwise. Its mode is tightened as far as the file system lets us.
+// otherwise. Its mode is tightened as far as the file system lets us; that of a
+// folder with the sticky bit, such as /tmp, is left: it is meant for everybody.
 func OpenExisting(dir string) (FS, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -110,7 +111,7 @@ func OpenExisting(dir string) (FS, error) {
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: errNotDir}
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if info.Mode().Perm()&0o077 != 0 && info.Mode()&fs.ModeSticky == 0 {
 		_ = os.Chmod(dir, DirMode) // somebody else's folder: reading it still works
 	}
 	root, err := os.OpenRoot(dir)

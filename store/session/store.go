@@ -50,17 +50,21 @@ func Open(dir string, o Options) (*Store, error) {
 	if open == nil {
 		open = durable.OpenDir
 	}
-	fsys, err := open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open the folder of sessions: %w", err)
-	}
-	s := &Store{fs: fsys, now: o.Now, log: o.Logger}
+	s := &Store{now: o.Now, log: o.Logger}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	if err := durable.Tighten(dir, func(string) bool { return true }); err != nil {
+		s.log.Warn("others may read sessions", "dir", dir, "err", err)
+	}
+	fsys, err := open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of sessions: %w", err)
+	}
+	s.fs = fsys
 	s.chunks = chunk.Open(fsys, chunk.Options{})
 	return s, nil
 }
@@ -277,7 +281,7 @@ func (s *Store) projects() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if e.IsDir() && checkSegment(e.Name(), "a project id") == nil {
+		if e.IsDir() && checkSegment(e.Name(), projectID) == nil {
 			list = append(list, e.Name())
 		}
 	}

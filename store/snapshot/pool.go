@@ -127,11 +127,24 @@ func open(dir string, o Options) (*Pool, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if err := durable.Tighten(dir, ours); err != nil {
+		o.Logger.Warn("others may read snapshots", "dir", dir, "err", err)
+	}
 	fsys, err := o.FS(dir)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot folder: %w", err)
 	}
 	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{}), opts: o}, nil
+}
+
+// ours reports whether an entry of the folder belongs to a pool, which may share
+// its folder with anything.
+func ours(name string) bool {
+	switch name {
+	case ".chunks", opsDir, trashDir, namesLock, namesLock + ".holder", pruneFile:
+		return true
+	}
+	return strings.HasSuffix(name, suffix)
 }
 
 // Close releases the folder. Operations that are under way fail.

@@ -339,7 +339,7 @@ func checkLimits(m transcript.Meta) error {
 }
 
 // commit makes the added chunks part of the pool, and then knows that everything
-// the document refers to is there. A batch that failed is spent: the writer can
+// the document refers to is there, durably. A batch that failed is spent: the writer can
 // only be closed then.
 func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document) error {
 	need := doc.InlineIDs()
@@ -354,7 +354,7 @@ func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document
 		err := fmt.Errorf("chunk %s is missing", missing[0])
 		return &DamagedError{Name: name, File: w.pool.path(fileOf(name)), Reason: err.Error(), Err: err}
 	}
-	if len(w.added) == 0 {
+	if len(need) == 0 {
 		return nil
 	}
 	if err := w.batch.Commit(ctx); err != nil {

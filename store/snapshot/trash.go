@@ -68,7 +68,11 @@ func (p *Pool) discard(op Op, slots []slot, reasons []string) (*Op, error) {
 		return nil, err
 	}
 	for i, s := range slots {
-		rec.Trash = append(rec.Trash, s.trashItem(rec.ID, reasons[i]))
+		item := s.trashItem(rec.ID, reasons[i])
+		if slices.ContainsFunc(rec.Trash, func(o TrashItem) bool { return o.File == item.File }) {
+			item.File = trashName(newID(), rec.ID) // another version of the same snapshot
+		}
+		rec.Trash = append(rec.Trash, item)
 	}
 	return rec, p.run(rec, func() error {
 		if err := durable.MkdirAll(p.fs, trashDir); err != nil {
