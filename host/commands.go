@@ -109,8 +109,11 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 // existing resolves the session named by the argument, else by the call.
 func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
 	ref := session.Ref{Project: in.Call.Project, ID: in.Call.Session}
-	if id := in.Arg("id"); id != "" {
-		project := ""
+	if in.Has("id") {
+		id, project := in.Arg("id"), ""
+		if _, err := session.ParseRef(DefaultProject, id); err != nil {
+			return ref, chat.StoreError(err) // an empty one does not stand for the active session
+		}
 		if in.Call.Project != DefaultProject {
 			project = in.Call.Project
 		}
