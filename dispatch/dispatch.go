@@ -67,6 +67,12 @@ func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Res
 			}
 		}
 	}()
+	if in.verb.AfterTurn && in.Call.Turn != "" {
+		if in.verb.Check != nil {
+			err = in.verb.Check(ctx, in)
+		}
+		return plugin.Result{}, err
+	}
 	return in.verb.Run(ctx, in)
 }
 

@@ -190,16 +190,16 @@ func TestDispatchRefuses(t *testing.T) {
 		{[]string{"trsh", "list"}, `unknown verb "trsh list"; did you mean trash list?`},
 		{[]string{"save"}, "save: <name> is missing; usage: save <name> [flags]"},
 		{[]string{"drop", "s1"}, "drop: <indices> is missing; usage: drop <id> <indices>... [flags]"},
-		{[]string{"save", "sql", "opt"}, `unexpected "opt": save takes <name> only; put quotes around a value that has spaces`},
-		{[]string{"copy", "a", "b", "c"}, `unexpected "c": copy takes <from> and <to> only; put quotes around a value that has spaces`},
+		{[]string{"save", "sql", "opt"}, `unexpected "opt": save takes <name> only; leave it out, or put quotes around a value that has spaces`},
+		{[]string{"copy", "a", "b", "c"}, `unexpected "c": copy takes <from> and <to> only; leave it out, or put quotes around a value that has spaces`},
 		{[]string{"list", "x"}, `unexpected "x": list takes no arguments; usage: list`},
 		{[]string{"save", "v1", "--nte=x"}, "unknown flag --nte: save takes " + saveFlags + "; did you mean --note?"},
-		{[]string{"save", "v1", "--xyzzy"}, "unknown flag --xyzzy: save takes " + saveFlags + "; write -- before an argument that begins with a dash"},
-		{[]string{"save", "v1", "--trigger=x"}, "unknown flag --trigger: save takes " + saveFlags + "; write -- before an argument that begins with a dash"},
+		{[]string{"save", "v1", "--xyzzy"}, "unknown flag --xyzzy: save takes " + saveFlags + "; leave it out; an argument that begins with a dash comes after --"},
+		{[]string{"save", "v1", "--trigger=x"}, "unknown flag --trigger: save takes " + saveFlags + "; leave it out; an argument that begins with a dash comes after --"},
 		{[]string{"save", "v1", "--help"}, "unknown flag --help: save takes " + saveFlags + "; usage: save <name> [flags]"},
-		{[]string{"save", "v1", "-test.v"}, "unknown flag -test.v: save takes " + saveFlags + "; write -- before an argument that begins with a dash"},
-		{[]string{"save", "-1"}, "unknown flag -1: save takes " + saveFlags + "; write -- before an argument that begins with a dash"},
-		{[]string{"save", "v1", "-o日"}, "unknown flag -日: save takes " + saveFlags + "; write -- before an argument that begins with a dash"},
+		{[]string{"save", "v1", "-test.v"}, "unknown flag -test.v: save takes " + saveFlags + "; leave it out; an argument that begins with a dash comes after --"},
+		{[]string{"save", "-1"}, "unknown flag -1: save takes " + saveFlags + "; leave it out; an argument that begins with a dash comes after --"},
+		{[]string{"save", "v1", "-o日"}, "unknown flag -日: save takes " + saveFlags + "; leave it out; an argument that begins with a dash comes after --"},
 		{[]string{"save", "v1", "---note=x"}, "unknown flag ---note: save takes " + saveFlags + "; did you mean --note?"},
 		{[]string{"list", "--all"}, "unknown flag --all: list takes no flags; usage: list"},
 		{[]string{"save", "v1", "--note"}, "--note needs a value; write --note=<text>"},
@@ -331,6 +331,54 @@ func TestRunErrors(t *testing.T) {
 	}
 	if e := call("plain"); !errors.Is(e, cause) {
 		t.Errorf("plain: %v lost its cause", e)
+	}
+}
+
+// Inside a turn a verb that has to wait for its end is checked and does not run.
+func TestAfterTurnIsCheckedInsideATurn(t *testing.T) {
+	t.Parallel()
+	gone := plugin.Errorf(plugin.NotFound, "there is no x")
+	verb := func(name string, check func(context.Context, *dispatch.Invocation) error) dispatch.Verb {
+		return dispatch.Verb{
+			Name: name, Summary: "s", Effect: plugin.EffectWrite, AfterTurn: true, Check: check,
+			Args: []plugin.Arg{{Name: "name", Type: plugin.TypeString, Required: true}},
+			Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+				return plugin.Result{Text: "ran"}, nil
+			},
+		}
+	}
+	d, err := dispatch.New(dispatch.Command{Name: "sess", Summary: "s", Verbs: []dispatch.Verb{
+		verb("load", func(_ context.Context, in *dispatch.Invocation) error {
+			if in.Arg("name") == "x" {
+				return gone
+			}
+			return nil
+		}),
+		verb("fork", nil),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		argv, turn, text string
+		code             plugin.Code // empty: success
+	}{
+		{"load x", "", "ran", ""},
+		{"load x", "t1", "", plugin.NotFound},
+		{"load a", "t1", "", ""},
+		{"load", "t1", "", plugin.Usage},
+		{"fork x", "t1", "", ""},
+		{"fork", "t1", "", plugin.Usage},
+	}
+	for _, tt := range tests {
+		res, err := d.Dispatch(t.Context(), plugin.Call{Argv: strings.Fields(tt.argv), Turn: tt.turn}, nil)
+		var code plugin.Code
+		if err != nil {
+			code = plugin.AsError(err).Code
+		}
+		if res.Text != tt.text || code != tt.code {
+			t.Errorf("%s in turn %q = %q, %v; want %q, code %q", tt.argv, tt.turn, res.Text, err, tt.text, tt.code)
+		}
 	}
 }
 

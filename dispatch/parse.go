@@ -93,7 +93,7 @@ func (in *Invocation) flagError(word string, err error) error {
 		}
 	}
 	if len(in.verb.spec.Args) > 0 {
-		return unknown.WithHint("write -- before an argument that begins with a dash")
+		return unknown.WithHint("leave it out; an argument that begins with a dash comes after --")
 	}
 	return unknown.WithHint("usage: %s", in.verb.spec.Usage())
 }
@@ -146,5 +146,5 @@ func (in *Invocation) assign(words []string) error {
 			WithHint("usage: %s", v.Usage())
 	}
 	return plugin.Errorf(plugin.Usage, "unexpected %q: %s takes %s only", words[0], v.Name, strings.Join(takes, " and ")).
-		WithHint("put quotes around a value that has spaces")
+		WithHint("leave it out, or put quotes around a value that has spaces")
 }

@@ -29,6 +29,10 @@ type Verb struct {
 	AfterTurn bool
 	Main      bool
 	Internal  bool
+	// Check answers a call of an AfterTurn verb that is made inside a turn: an
+	// error says why the verb could not run. It changes nothing. Nil leaves it at
+	// the check of the words.
+	Check func(ctx context.Context, in *Invocation) error
 	// Run does the work. It is called concurrently. What it returns goes to the
 	// caller through [plugin.AsError]; a panic becomes an internal error.
 	Run func(ctx context.Context, in *Invocation) (plugin.Result, error)

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"sess/dispatch"
+	"sess/host/chat"
 	"sess/plugin"
 	"sess/store/session"
 )
@@ -36,17 +37,17 @@ func (h *Host) sessionsCommand() dispatch.Command {
 	required.Required = true
 	return dispatch.Command{
 		Name:    "sessions",
-		Summary: "the live conversations",
+		Summary: "The live conversations",
 		Verbs: []dispatch.Verb{{
-			Name: "list", Aliases: []string{"ls"}, Summary: "list the sessions of all projects, newest first",
+			Name: "list", Aliases: []string{"ls"}, Summary: "List the sessions of all projects, newest first",
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
-			Name: "show", Summary: "show one session, by default the active one",
+			Name: "show", Summary: "Show one session, by default the active one",
 			Help:   "With --json the whole session is printed, with all its messages.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.sessionsShow,
 		}, {
-			Name: "use", Summary: "make a session the active one",
+			Name: "use", Summary: "Make a session the active one",
 			Args:   []plugin.Arg{required},
 			Effect: plugin.EffectWrite, Run: h.sessionsUse,
 		}},
@@ -72,11 +73,11 @@ type sessionRow struct {
 func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	manifest, err := h.sessions.Manifest(ctx)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	rows := make([]sessionRow, 0, len(infos))
 	t := newTable("SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE")
@@ -88,7 +89,7 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 		}
 		if i.Problem == "" {
 			if row.Selected, err = h.sessions.Selected(i.Ref); err != nil {
-				return plugin.Result{}, h.sessionError(err)
+				return plugin.Result{}, chat.StoreError(err)
 			}
 		}
 		rows = append(rows, row)
@@ -100,7 +101,7 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 			t.row(name, row.ProjectID, "-", "-", "-", "damaged: "+row.Problem)
 			continue
 		}
-		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), h.ago(row.UpdatedAt), row.Title)
+		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), ago(time.UnixMilli(row.UpdatedAt), h.now()), row.Title)
 	}
 	if len(rows) == 0 {
 		return answer("no sessions yet; sess chat begins one", rows)
@@ -108,12 +109,24 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 	return answer(t.String()+"\n* the active session", rows)
 }
 
-func (h *Host) ago(ms int64) string {
-	at, now := time.UnixMilli(ms), h.now()
+// ago is how long ago a time was, as the lists of snapshots show it: 12s ago; a
+// date where that says more.
+func ago(at, now time.Time) string {
 	if at.After(now.Add(time.Minute)) {
 		return "in the future (" + at.UTC().Format(time.DateOnly) + ")"
 	}
-	return humanize.RelTime(at, now, "ago", "from now")
+	switch since := now.Sub(at); {
+	case since < time.Second:
+		return "now"
+	case since < 60*24*time.Hour:
+		return humanize.CustomRelTime(at, now, "ago", "", []humanize.RelTimeMagnitude{
+			{D: time.Minute, Format: "%ds %s", DivBy: time.Second},
+			{D: time.Hour, Format: "%dm %s", DivBy: time.Minute},
+			{D: 48 * time.Hour, Format: "%dh %s", DivBy: time.Hour},
+			{D: 60 * 24 * time.Hour, Format: "%dd %s", DivBy: 24 * time.Hour},
+		})
+	}
+	return at.UTC().Format(time.DateOnly)
 }
 
 // size is a number of bytes as the columns of lists show it: 653, 4.7K, 12M.
@@ -137,7 +150,7 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 			return ref, err
 		}
 		if ok, err := h.sessions.Exists(ref); err != nil || ok {
-			return ref, h.sessionError(err)
+			return ref, chat.StoreError(err)
 		}
 		if ref, err = h.Resolve(ctx, "", id); err != nil {
 			return ref, err
@@ -148,21 +161,25 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 	}
 	ok, err := h.sessions.Exists(ref)
 	if err != nil || ok {
-		return ref, h.sessionError(err)
+		return ref, chat.StoreError(err)
 	}
 	return ref, h.noSession(ctx, ref)
 }
 
-// noSession is the error for a session that does not exist, with the near ones.
+// noSession is the error for a session that does not exist, with the project
+// where it is, or the near ones.
 func (h *Host) noSession(ctx context.Context, ref session.Ref) error {
-	e := plugin.Errorf(plugin.NotFound, "no session %q in project %s", ref.ID, ref.Project).
-		WithHint("sess sessions list shows all sessions")
+	e := plugin.Errorf(plugin.NotFound, "no session %q", ref.ID).WithHint("sess sessions list shows all sessions")
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
 		return e
 	}
 	var ids []string
 	for _, i := range infos {
+		if i.Ref.ID == ref.ID {
+			return plugin.Errorf(plugin.NotFound, "no session %q in project %s", ref.ID, ref.Project).
+				WithHint("there is one in project %s", i.Ref.Project)
+		}
 		ids = append(ids, i.Ref.ID)
 	}
 	if near := plugin.Nearest(ref.ID, ids); len(near) > 0 {
@@ -178,7 +195,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 	}
 	view, err := h.sessions.View(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	var s struct {
 		ID        string `json:"id"`
@@ -197,7 +214,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 		return plugin.Result{}, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, h.ago(s.UpdatedAt))
+	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, ago(time.UnixMilli(s.UpdatedAt), h.now()))
 	if s.Error != "" {
 		fmt.Fprintf(&b, "error: %s\n", s.Error)
 	}
@@ -221,7 +238,7 @@ func (h *Host) sessionsUse(ctx context.Context, in *dispatch.Invocation) (plugin
 		return plugin.Result{}, err
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
-		return plugin.Result{}, h.sessionError(err)
+		return plugin.Result{}, chat.StoreError(err)
 	}
 	h.moved(ctx, ref)
 	return answer(fmt.Sprintf("session %s of project %s is the active one", ref.ID, ref.Project),
@@ -232,12 +249,12 @@ func (h *Host) pluginsCommand() dispatch.Command {
 	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "plugin id", Required: true, Complete: "plugin"}
 	return dispatch.Command{
 		Name:    "plugins",
-		Summary: "the plugins and their processes",
+		Summary: "The plugins and their processes",
 		Verbs: []dispatch.Verb{{
-			Name: "list", Aliases: []string{"ls"}, Summary: "list the plugins and their state",
+			Name: "list", Aliases: []string{"ls"}, Summary: "List the plugins and their state",
 			Effect: plugin.EffectRead, Run: h.pluginsList,
 		}, {
-			Name: "inspect", Aliases: []string{"info"}, Summary: "show what a plugin brings and how it fares",
+			Name: "inspect", Aliases: []string{"info"}, Summary: "Show what a plugin brings and how it fares",
 			Help:   "The plugin is started if it does not run, so that what is shown is true.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.pluginsInspect,

@@ -48,6 +48,8 @@ type Config struct {
 
 	raw  map[string]any
 	path string
+	// parts are the plugins' configurations by id, defaults filled in.
+	parts map[string]json.RawMessage
 }
 
 // PluginEntry is plugins.entries.<id>.
@@ -66,20 +68,57 @@ type ModelProvider struct {
 func ConfigPath(home string) string { return filepath.Join(home, "config.json") }
 
 // LoadConfig reads and validates config.json, JSON with comments and trailing
-// commas. A file that is absent is an empty one. Errors have the code usage and
-// name every field that is wrong.
-func LoadConfig(home string) (*Config, error) {
-	c := &Config{path: ConfigPath(home)}
+// commas: the host's own part, and the plugins' parts by the schemas of their
+// manifests. A file that is absent is an empty one. Errors have the code usage
+// and name every field that is wrong.
+func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
+	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	object, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	return c, c.take(object, plugins)
+}
+
+// defaultConfig is what holds without a file.
+func defaultConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
+	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	return c, c.take(map[string]any{}, plugins)
+}
+
+// take validates what a file says and takes it over, defaults filled in.
+func (c *Config) take(object any, plugins []*plugin.Manifest) error {
+	faults := validate(configSchema, object, "")
+	entries, _ := child(child(object, "plugins"), "entries").(map[string]any)
+	for id := range entries {
+		if !slices.ContainsFunc(plugins, func(m *plugin.Manifest) bool { return m.ID == id }) {
+			faults = append(faults, "plugins.entries."+id+": no plugin of this id is here")
+		}
+	}
+	for _, m := range plugins {
+		part, wrong := pluginPart(m, child(entries[m.ID], "config"))
+		c.parts[m.ID] = part
+		faults = append(faults, wrong...)
+	}
+	if len(faults) > 0 {
+		slices.Sort(faults)
+		return configError(c.path, faults)
+	}
+	return c.fill(wholeNumbers(object).(map[string]any)) // by its schema it is one
+}
+
+// read parses the file.
+func (c *Config) read() (any, error) {
 	data, err := readConfig(c.path)
 	if err != nil {
 		return nil, err
 	}
 	if data == nil {
-		return defaultConfig(home)
+		return map[string]any{}, nil
 	}
 	std, err := hujson.Standardize(data)
 	if err != nil {
-		return nil, configError(c.path, []string{err.Error()})
+		return nil, configError(c.path, []string{strings.TrimPrefix(err.Error(), "hujson: ")})
 	}
 	if key, ok := duplicateKey(std); ok {
 		return nil, configError(c.path, []string{key + ": given twice"})
@@ -88,22 +127,33 @@ func LoadConfig(home string) (*Config, error) {
 	if err != nil {
 		return nil, configError(c.path, []string{err.Error()})
 	}
-	if faults := validate(configSchema, value, ""); len(faults) > 0 {
-		return nil, configError(c.path, faults)
-	}
-	object, _ := value.(map[string]any)
-	for key, part := range object {
-		if key != "plugins" { // those parts are validated later, as they stand
-			object[key] = wholeNumbers(part)
-		}
-	}
-	return c, c.fill(object)
+	return value, nil
 }
 
-// defaultConfig is what holds without a file.
-func defaultConfig(home string) (*Config, error) {
-	c := &Config{path: ConfigPath(home)}
-	return c, c.fill(map[string]any{})
+// pluginPart checks a plugin's part of the configuration, nil where there is
+// none, and fills in the defaults of its schema.
+func pluginPart(m *plugin.Manifest, value any) (part json.RawMessage, faults []string) {
+	at := "plugins.entries." + m.ID + ".config"
+	object, ok := value.(map[string]any)
+	if value != nil && !ok {
+		return nil, nil // the host's own schema says so
+	}
+	if object == nil {
+		object = map[string]any{}
+	}
+	if faults := validate(m.ConfigSchema, object, at); len(faults) > 0 {
+		return nil, faults
+	}
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
+	if err != nil {
+		return nil, []string{"plugin.json of " + m.ID + ": configSchema: " + err.Error()}
+	}
+	withDefaults(schema, object)
+	part, err = json.Marshal(wholeNumbers(object))
+	if err != nil {
+		return nil, []string{at + ": " + err.Error()}
+	}
+	return part, nil
 }
 
 // fill adds the schema's defaults to what the file says, and decodes it.
@@ -198,59 +248,23 @@ func (c *Config) Enabled(id string) bool {
 	return !ok || e.Enabled == nil || *e.Enabled
 }
 
-// PluginConfig validates a plugin's part of the configuration against its
-// manifest's schema and returns it with the schema's defaults filled in.
-func (c *Config) PluginConfig(m *plugin.Manifest) (json.RawMessage, error) {
-	value := map[string]any{}
-	if raw := c.Plugins.Entries[m.ID].Config; raw != nil {
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-		if err != nil {
-			return nil, configError(c.path, []string{err.Error()})
-		}
-		at := "plugins.entries." + m.ID + ".config"
-		if faults := validate(m.ConfigSchema, v, at); len(faults) > 0 {
-			return nil, configError(c.path, faults)
-		}
-		value, _ = wholeNumbers(v).(map[string]any)
-	}
-	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(m.ConfigSchema))
-	if err != nil {
-		return nil, plugin.Errorf(plugin.Usage, "plugin.json of %s: configSchema: %w", m.ID, err)
-	}
-	withDefaults(schema, value)
-	return json.Marshal(value)
-}
+// PluginConfig is a plugin's part of the configuration, defaults filled in.
+func (c *Config) PluginConfig(id string) json.RawMessage { return c.parts[id] }
 
 // EffectiveConfig reads and checks the whole configuration, the plugins' parts
 // included, and returns it with all defaults filled in and without secrets.
 func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
-	c, err := LoadConfig(home)
+	plugins, err := manifests(builtins)
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]bool{}
+	c, err := LoadConfig(home, plugins)
+	if err != nil {
+		return nil, err
+	}
 	entries := map[string]any{}
-	var faults []error
-	for _, data := range builtins {
-		m, err := plugin.ParseManifest(data)
-		if err != nil {
-			return nil, err
-		}
-		known[m.ID] = true
-		config, err := c.PluginConfig(m)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		entries[m.ID] = map[string]any{"enabled": c.Enabled(m.ID), "config": config}
-	}
-	for _, id := range c.Keys() {
-		if !known[id] {
-			faults = append(faults, c.unknownPlugin(id))
-		}
-	}
-	if len(faults) > 0 {
-		return nil, faults[0]
+	for id, part := range c.parts {
+		entries[id] = map[string]any{"enabled": c.Enabled(id), "config": part}
 	}
 	shown := maps.Clone(c.raw)
 	shown["plugins"] = map[string]any{"entries": entries}
@@ -260,10 +274,6 @@ func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
 		shown["gateway"] = gateway
 	}
 	return json.MarshalIndent(shown, "", "  ")
-}
-
-func (c *Config) unknownPlugin(id string) error {
-	return configError(c.path, []string{"plugins.entries." + id + ": no plugin of this id is here"})
 }
 
 // validate checks value against a JSON Schema and returns one line for each
@@ -297,8 +307,8 @@ func validate(schema []byte, value any, at string) []string {
 
 // collect flattens a validation error into lines.
 func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]string) {
-	_, isKey := e.ErrorKind.(*kind.PropertyNames) // its causes are about the key, at no place
-	if len(e.Causes) > 0 && !isKey {
+	names, isName := e.ErrorKind.(*kind.PropertyNames)
+	if len(e.Causes) > 0 && !isName {
 		for _, c := range e.Causes {
 			collect(c, schema, root, at, out)
 		}
@@ -306,14 +316,18 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	}
 	where := at
 	value := root
-	for _, step := range e.InstanceLocation {
+	location := e.InstanceLocation
+	if isName {
+		location = namesLocation(e)
+	}
+	for _, step := range location {
 		where = join(where, step)
 		value = child(value, step)
 	}
-	if where == "" {
-		where = "the file"
-	}
 	say := func(path, format string, args ...any) {
+		if path == "" {
+			path = "the file"
+		}
 		*out = append(*out, path+": "+fmt.Sprintf(format, args...))
 	}
 	switch k := e.ErrorKind.(type) {
@@ -340,12 +354,42 @@ func collect(e *jsonschema.ValidationError, schema, root any, at string, out *[]
 	case *kind.MinLength:
 		say(where, "must not be empty")
 	case *kind.Pattern:
-		say(where, "%s is not allowed; want it to match %s", show(value), k.Want)
+		want, ok := child(schemaAt(schema, e.SchemaURL), "title").(string)
+		if !ok {
+			want = "it to match " + k.Want
+		}
+		say(where, "%s is not allowed; want %s", show(value), want)
 	case *kind.PropertyNames:
-		say(join(where, k.Property), "this key is not allowed")
+		want := ""
+		for _, c := range e.Causes {
+			if k, ok := c.ErrorKind.(*kind.Pattern); ok {
+				want = "; want it to match " + k.Want
+			}
+		}
+		say(where, "the key %s is not allowed%s", show(names.Property), want)
 	default:
 		say(where, "%s", e.ErrorKind.LocalizedString(message.NewPrinter(language.English)))
 	}
+}
+
+// namesLocation is where the object with a wrong key is. What the validator says
+// (v6.0.3) shares its memory with the faults found later, so all that the
+// schema's own path names is taken from there.
+func namesLocation(e *jsonschema.ValidationError) []string {
+	location := slices.Clone(e.InstanceLocation)
+	_, pointer, _ := strings.Cut(e.SchemaURL, "#/")
+	steps := strings.Split(pointer, "/")
+	for i, at := 0, 0; i+1 < len(steps) && at < len(location); i++ {
+		switch steps[i] {
+		case "properties":
+			i++
+			location[at] = steps[i]
+			at++
+		case "additionalProperties", "items":
+			at++
+		}
+	}
+	return location
 }
 
 func join(path, step string) string {
@@ -369,14 +413,19 @@ func child(value any, step string) any {
 
 // knownKeys lists the properties of the schema that a fault's URL points at.
 func knownKeys(schema any, url string) []string {
+	properties, _ := child(schemaAt(schema, url), "properties").(map[string]any)
+	return slices.Sorted(maps.Keys(properties))
+}
+
+// schemaAt is the part of the schema that a fault's URL points at.
+func schemaAt(schema any, url string) any {
 	_, pointer, _ := strings.Cut(url, "#/")
 	for step := range strings.SplitSeq(pointer, "/") {
 		if step != "" {
 			schema = child(schema, step)
 		}
 	}
-	properties, _ := child(schema, "properties").(map[string]any)
-	return slices.Sorted(maps.Keys(properties))
+	return schema
 }
 
 // show is a value as a message quotes it, shortened.
@@ -442,6 +491,3 @@ func duplicateIn(dec *json.Decoder, at string) (string, bool) {
 	}
 	return "", false
 }
-
-// Keys lists the ids that the configuration has entries for, sorted.
-func (c *Config) Keys() []string { return slices.Sorted(maps.Keys(c.Plugins.Entries)) }

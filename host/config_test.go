@@ -20,6 +20,15 @@ func writeConfig(t *testing.T, text string) string {
 	return home
 }
 
+// known is a plugin with a small configuration.
+var known = []*plugin.Manifest{{ID: "sess", ConfigSchema: json.RawMessage(`{
+	"type": "object", "additionalProperties": false,
+	"properties": {
+		"maxSnapshots": {"type": "integer", "minimum": 0, "default": 50},
+		"slot": {"type": "string", "default": "a~"},
+		"tags": {"type": "object", "default": {}, "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": {"type": "string"}}
+	}}`)}}
+
 func TestLoadConfigRefusals(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, text, want string }{
@@ -35,20 +44,28 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"one of a list", `{"models": {"providers": {"x": {"kind": "magic"}}}}`, `models.providers.x.kind: want one of "offline", "openai", "anthropic", got "magic"`},
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
-		{"no JSON", `{"sessions": `, `config.json`},
+		{"no JSON", `{"sessions": `, `line 1, column 14: `},
+		{"a model without its provider", `{"models": {"default": "echo"}}`, `models.default: "echo" is not allowed; want provider/model`},
 		{"not an object", `[]`, `the file: want object, got []`},
+		{"a key at the top", `{"bogus": 1}`, "bogus: unknown key"},
+		{"a plugin that is not here", `{"plugins": {"entries": {"other": {}}}}`, "plugins.entries.other: no plugin of this id is here"},
+		{"a key with a pattern, among other faults", `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": "x", "slot": 1, "tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.slot: want string, got 1; plugins.entries.sess.config.tags: the key "a b" is not allowed`},
+		{"a key with a pattern", `{"plugins": {"entries": {"sess": {"config": {"tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.tags: the key "a b" is not allowed; want it to match ^[a-z]+$`},
+		{
+			"the faults of all parts", `{"bogus": 1, "plugins": {"entries": {"other": {}, "sess": {"config": {"mx": 1, "maxSnapshots": -2}}}}}`,
+			"bogus: unknown key; plugins.entries.other: no plugin of this id is here; " +
+				"plugins.entries.sess.config.maxSnapshots: -2 is too small; want at least 0; plugins.entries.sess.config.mx: unknown key",
+		},
 		{"all faults at once", `{"sessions": {"max": "a", "trashDays": "b"}}`, `sessions.max: want integer, got "a"; sessions.trashDays: want integer, got "b"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			home := writeConfig(t, tt.text)
-			_, err := host.LoadConfig(home)
-			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, tt.want)
-			}
-			if !strings.Contains(err.Error(), host.ConfigPath(home)) {
-				t.Errorf("error %q does not name the file", err)
+			_, err := host.LoadConfig(home, known)
+			want := host.ConfigPath(home) + ": " + tt.want
+			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.HasPrefix(err.Error(), want) {
+				t.Fatalf("LoadConfig(%s) = %v, want usage with %q", tt.text, err, want)
 			}
 		})
 	}
@@ -56,7 +73,7 @@ func TestLoadConfigRefusals(t *testing.T) {
 
 func TestLoadConfigAccepts(t *testing.T) {
 	t.Parallel()
-	c, err := host.LoadConfig(t.TempDir())
+	c, err := host.LoadConfig(t.TempDir(), known)
 	if err != nil {
 		t.Fatalf("LoadConfig without a file: %v", err)
 	}
@@ -66,7 +83,7 @@ func TestLoadConfigAccepts(t *testing.T) {
 	c, err = host.LoadConfig(writeConfig(t, `// mine
 {
   "plugins": {"entries": {"sess": {"enabled": false, /* off */ "config": {"maxSnapshots": 7}}}},
-}`))
+}`), known)
 	if err != nil {
 		t.Fatalf("LoadConfig with comments: %v", err)
 	}
@@ -77,38 +94,20 @@ func TestLoadConfigAccepts(t *testing.T) {
 
 func TestPluginConfig(t *testing.T) {
 	t.Parallel()
-	m := &plugin.Manifest{ID: "demo", ConfigSchema: json.RawMessage(`{
-		"type": "object", "additionalProperties": false,
-		"properties": {
-			"max": {"type": "integer", "minimum": 0, "default": 50},
-			"slot": {"type": "string", "default": "a~"},
-			"tags": {"type": "object", "default": {}, "propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": {"type": "string"}}
-		}}`)}
-	c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"max": 7}}}}}`))
+	c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": 7}}}}}`), known)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.PluginConfig(m)
-	if want := `{"max":7,"slot":"a~","tags":{}}`; err != nil || string(got) != want {
-		t.Errorf("PluginConfig = %s, %v, want %s", got, err, want)
+	if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
+		t.Errorf("PluginConfig = %s, want %s", got, want)
 	}
 	for _, whole := range []string{"7.0", "70e-1", "0.7e1", "7E0"} {
-		c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"max": `+whole+`}}}}}`))
+		c, err := host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": `+whole+`}}}}}`), known)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.PluginConfig(m)
-		if want := `{"max":7,"slot":"a~","tags":{}}`; err != nil || string(got) != want {
-			t.Errorf("PluginConfig with %s = %s, %v, want %s", whole, got, err, want)
+		if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
+			t.Errorf("PluginConfig with %s = %s, want %s", whole, got, want)
 		}
-	}
-	c, err = host.LoadConfig(writeConfig(t, `{"plugins": {"entries": {"demo": {"config": {"mx": 7, "slot": 1, "max": -2, "tags": {"a b": "c"}}}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.PluginConfig(m)
-	want := `plugins.entries.demo.config.max: -2 is too small; want at least 0; plugins.entries.demo.config.mx: unknown key; did you mean max?; plugins.entries.demo.config.slot: want string, got 1; plugins.entries.demo.config.tags.a b: this key is not allowed`
-	if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), want) {
-		t.Errorf("PluginConfig = %v, want %q", err, want)
 	}
 }

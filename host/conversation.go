@@ -2,13 +2,17 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
 	"sess/host/chat"
 	"sess/host/models"
 	"sess/plugin"
+	"sess/store/durable"
 	"sess/store/session"
 )
 
@@ -25,8 +29,8 @@ type ChatOptions struct {
 // pace is the offline model's pause between two words for people.
 const pace = 12 * time.Millisecond
 
-// OpenChat opens a chat on a session; where none is named and none is active,
-// one is made. A session that is named must exist.
+// OpenChat opens a chat on a session, and makes it where it does not exist: the
+// one that is named, or where none is named and none is active a new one.
 func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
 	model, err := models.Open(o.Model, h.models(o.Paced))
 	if err != nil {
@@ -38,18 +42,22 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	}
 	switch ok, err := h.sessions.Exists(ref); {
 	case err != nil:
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	case !ok:
-		return nil, h.noSession(ctx, ref)
+		if ref, err = h.makeSession(ctx, ref); err != nil {
+			return nil, err
+		}
+		o.Out.Event(chat.Event{Kind: chat.EventNotice, Text: fmt.Sprintf("session %s of project %s is new", ref.ID, ref.Project)})
 	}
 	if err := h.sessions.Activate(ctx, ref); err != nil {
-		return nil, h.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	var c *chat.Chat
 	c, err = chat.Open(ctx, h.sessions, ref, model, o.Out, chat.Options{
 		Commands: func() []chat.Command {
 			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
 		},
+		Absent: func(command string) error { return h.absent(ctx, command) },
 		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
 		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
 	})
@@ -106,7 +114,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "session":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {
@@ -116,12 +124,33 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	case "project":
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
-			return nil, h.sessionError(err)
+			return nil, chat.StoreError(err)
 		}
 		var out []plugin.Candidate
 		for _, i := range infos {
 			if !slices.ContainsFunc(out, func(c plugin.Candidate) bool { return c.Value == i.Ref.Project }) {
 				out = append(out, plugin.Candidate{Value: i.Ref.Project})
+			}
+		}
+		return out, nil
+	case "agent":
+		agents, err := h.home.ReadDir("agents")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		var out []plugin.Candidate
+		for _, a := range agents {
+			if a.IsDir() && !durable.Ignored(a.Name()) {
+				out = append(out, plugin.Candidate{Value: a.Name()})
+			}
+		}
+		return out, nil
+	case "model":
+		out := []plugin.Candidate{{Value: h.config.Models.Default, Help: "the configured default"}}
+		for _, id := range slices.Sorted(maps.Keys(h.config.Models.Providers)) {
+			model := h.config.Models.Providers[id].Model
+			if name := id + "/" + model; model != "" && name != out[0].Value {
+				out = append(out, plugin.Candidate{Value: name})
 			}
 		}
 		return out, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -68,8 +69,10 @@ type Host struct {
 	background sync.WaitGroup
 	tidy       sync.Once
 
-	mu    sync.Mutex              // guards moves
-	moves map[string]*session.Ref // by request id
+	mu       sync.Mutex              // guards what follows
+	moves    map[string]*session.Ref // by request id
+	calls    map[string]int          // in flight, by request id: those that a call makes have its own
+	runtimes map[*runtime]bool       // of the plugin processes that live
 }
 
 var _ plugin.Dispatcher = (*Host)(nil)
@@ -77,7 +80,10 @@ var _ plugin.Dispatcher = (*Host)(nil)
 // Open opens the home, reads the configuration and prepares the plugins; no
 // process is started before it is needed. A wrong configuration is refused.
 func Open(ctx context.Context, opts Options) (*Host, error) {
-	h := &Host{opts: opts, now: opts.Now, moves: map[string]*session.Ref{}}
+	h := &Host{
+		opts: opts, now: opts.Now,
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{},
+	}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -91,8 +97,15 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		handler = opts.Logger.Handler()
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	var err error
-	if h.config, err = h.loadConfig(); err != nil {
+	bundled, err := manifests(opts.Builtins)
+	if err != nil {
+		return nil, err
+	}
+	load := LoadConfig
+	if opts.Defaults {
+		load = defaultConfig
+	}
+	if h.config, err = load(opts.Home, bundled); err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
@@ -108,7 +121,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(h.homeError(err), h.home.Close())
 	}
-	if err := h.register(); err != nil {
+	if err := h.register(bundled); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
@@ -121,13 +134,6 @@ func ours(name string) bool {
 		return true
 	}
 	return false
-}
-
-func (h *Host) loadConfig() (*Config, error) {
-	if h.opts.Defaults {
-		return defaultConfig(h.opts.Home)
-	}
-	return LoadConfig(h.opts.Home)
 }
 
 func (h *Host) homeError(err error) error {
@@ -192,8 +198,33 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	}
 	call.Project, call.Session = ref.Project, ref.ID
 	ctx = plugin.WithRequestID(ctx, call.RequestID)
+	h.callBegins(call.RequestID)
+	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
 	return to.Dispatch(ctx, call, progress)
+}
+
+func (h *Host) callBegins(request string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[request]++
+}
+
+// callEnds gives up the stages that were made for a request, once none of its
+// calls runs any more.
+func (h *Host) callEnds(request string) {
+	h.mu.Lock()
+	h.calls[request]--
+	if h.calls[request] > 0 {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.calls, request)
+	runtimes := slices.Collect(maps.Keys(h.runtimes))
+	h.mu.Unlock()
+	for _, r := range runtimes {
+		r.callEnds(request)
+	}
 }
 
 // dispatcher finds who answers a command.
@@ -208,8 +239,7 @@ func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
 			continue
 		}
 		if p.sup == nil {
-			return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-				WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+			return nil, h.switchedOff(p)
 		}
 		return p.sup, nil
 	}

@@ -19,6 +19,8 @@ import (
 	"sess/host/chat"
 	"sess/plugin"
 	"sess/plugin/wire"
+	"sess/store/chunk"
+	"sess/store/durable"
 )
 
 // TestMain lets the test binary be the plugin "probe" when the host runs it
@@ -400,13 +402,47 @@ func TestOpenRefusesAWrongConfiguration(t *testing.T) {
 
 func TestDisabledPlugin(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, writeConfig(t, `{"plugins": {"entries": {"probe": {"enabled": false}}}}`), "")
+	const off = `{"plugins": {"entries": {"probe": {"enabled": false}}}}`
+	h := openHost(t, writeConfig(t, off), "")
 	_, err := dispatchText(t, h, "probe", "session")
 	if !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) || !strings.Contains(err.Error(), "switched off") {
 		t.Errorf("Dispatch to a disabled plugin: %v", err)
 	}
 	if got := mustDispatch(t, h, "plugins", "list"); !strings.Contains(got, "disabled") {
 		t.Errorf("plugins list:\n%s", got)
+	}
+
+	// What it said of itself when it was on makes no difference.
+	home := t.TempDir()
+	if _, err := openHost(t, home, "").Spec(t.Context(), "probe"); err != nil {
+		t.Fatalf("Spec of an enabled plugin: %v", err)
+	}
+	if err := os.WriteFile(host.ConfigPath(home), []byte(off), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openHost(t, home, "").Spec(t.Context(), "probe"); !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) || !strings.Contains(err.Error(), "switched off") {
+		t.Errorf("Spec of a plugin that was on before: %v", err)
+	}
+}
+
+// A stage lasts as long as the call that it was made for: one that the plugin
+// leaves behind keeps no chunk from being swept.
+func TestStageEndsWithItsCall(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	h := openHost(t, home, allPermissions)
+	sessions, err := durable.OpenExisting(filepath.Join(home, "sessions"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sessions.Close()
+	mustDispatch(t, h, "probe", "stage")
+	unlock, free, err := chunk.Open(sessions, chunk.Options{}).TryExclusive()
+	if err != nil || !free {
+		t.Fatalf("the stage outlives its call (%v)", err)
+	}
+	if err := unlock(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -29,22 +29,26 @@ type Plugin struct {
 	desc *plugin.Description // of this build; nil until asked for
 }
 
-// register reads the manifests, checks the plugins' configurations and prepares
-// their supervisors. No process is started.
-func (h *Host) register() error {
-	for _, data := range h.opts.Builtins {
+// manifests reads those of the bundled plugins.
+func manifests(builtins [][]byte) ([]*plugin.Manifest, error) {
+	var all []*plugin.Manifest
+	for _, data := range builtins {
 		m, err := plugin.ParseManifest(data)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := h.add(m); err != nil {
-			return err
+		if slices.ContainsFunc(all, func(o *plugin.Manifest) bool { return o.ID == m.ID }) {
+			return nil, plugin.Errorf(plugin.Exists, "plugin id %s is taken", m.ID)
 		}
+		all = append(all, m)
 	}
-	for _, id := range h.config.Keys() {
-		if !slices.ContainsFunc(h.plugins, func(p *Plugin) bool { return p.Manifest.ID == id }) {
-			return h.config.unknownPlugin(id)
-		}
+	return all, nil
+}
+
+// register prepares the plugins' supervisors. No process is started.
+func (h *Host) register(all []*plugin.Manifest) error {
+	for _, m := range all {
+		h.add(m)
 	}
 	own, err := h.commands()
 	if err != nil {
@@ -54,26 +58,18 @@ func (h *Host) register() error {
 	return nil
 }
 
-func (h *Host) add(m *plugin.Manifest) error {
-	for _, p := range h.plugins {
-		if p.Manifest.ID == m.ID {
-			return plugin.Errorf(plugin.Exists, "plugin id %s is taken", m.ID)
-		}
-	}
-	config, err := h.config.PluginConfig(m)
-	if err != nil {
-		return err
-	}
+func (h *Host) add(m *plugin.Manifest) {
+	config := h.config.PluginConfig(m.ID)
 	p := &Plugin{Manifest: m, Enabled: h.config.Enabled(m.ID), Bundled: m.Builtin != "", config: config}
 	h.plugins = append(h.plugins, p)
 	if !p.Enabled {
-		return nil
+		return
 	}
 	p.sup = supervise.New(supervise.Config{
 		Manifest: m,
 		Exe:      h.opts.Exe,
 		Args:     []string{"plugin", "serve", m.Builtin},
-		Env:      pluginEnv(h.opts.Environ),
+		Environ:  h.opts.Environ,
 		// A bundled plugin of a one-shot call talks through a private folder
 		// only; leaving out the key exchange saves a third of its start.
 		MTLS:       m.UsesMTLS() && (h.opts.Background || !p.Bundled),
@@ -92,21 +88,6 @@ func (h *Host) add(m *plugin.Manifest) error {
 		ReadOnly: func(call plugin.Call) bool { return h.readOnly(p, call) },
 		Logger:   h.log,
 	})
-	return nil
-}
-
-// pluginEnv is the part of the environment that a plugin is given: what a
-// program needs to find its folders and to print, and nothing secret.
-func pluginEnv(environ []string) []string {
-	keep := []string{"HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "TMP", "TEMP", "TZ", "LANG", "SYSTEMROOT", "USERPROFILE", "GOCOVERDIR", "GORACE"}
-	var env []string
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(keep, strings.ToUpper(name)) || strings.HasPrefix(name, "LC_") {
-			env = append(env, kv)
-		}
-	}
-	return env
 }
 
 func (h *Host) readOnly(p *Plugin, call plugin.Call) bool {
@@ -149,12 +130,11 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 // describe returns what a plugin says about itself; it is started only when no
 // cached answer of this build is there.
 func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, error) {
+	if p.sup == nil {
+		return nil, h.switchedOff(p)
+	}
 	if d, ok := h.cached(p); ok {
 		return d, nil
-	}
-	if p.sup == nil {
-		return nil, plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-			WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
 	}
 	d, err := p.sup.Describe(ctx)
 	if err != nil {
@@ -177,6 +157,23 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 		h.log.Warn("description not cached", "plugin", p.Manifest.ID, "err", err)
 	}
 	return &d, nil
+}
+
+func (h *Host) switchedOff(p *Plugin) error {
+	return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
+		WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+}
+
+// absent says why the command of a plugin is not there now; nil where it is, or
+// where no plugin has it.
+func (h *Host) absent(ctx context.Context, command string) error {
+	for _, p := range h.plugins {
+		if slices.Contains(p.Manifest.Commands, command) {
+			_, err := h.describe(ctx, p)
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Host) spec(ctx context.Context, p *Plugin) (*plugin.Spec, error) {
@@ -258,6 +255,28 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 		notices = append(notices, n...)
 	}
 	return notices
+}
+
+// CheckPlugins starts every plugin that is switched on, so that each of them
+// judges its configuration: a schema cannot say everything. It returns all that
+// they object to.
+func (h *Host) CheckPlugins(ctx context.Context) error {
+	var objections []string
+	for _, p := range h.plugins {
+		if p.sup == nil {
+			continue
+		}
+		_, err := p.sup.Describe(ctx)
+		if e := plugin.AsError(err); err != nil && e.Code == plugin.Usage {
+			objections = append(objections, e.Message)
+		} else if err != nil {
+			return e
+		}
+	}
+	if len(objections) > 0 {
+		return configError(h.config.path, objections)
+	}
+	return nil
 }
 
 // pluginRow is a plugin as lists show it.
@@ -347,9 +366,7 @@ func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plu
 		}
 		if failure = err; err == nil {
 			out.Build, out.API = d.Build, d.API
-			out.Surfaces = map[string]string{
-				"slash": "/" + d.Spec.Command, "cli": "sess " + d.Spec.Command, "tool": d.Spec.ToolName(), "rpc": d.Spec.Command + ".invoke",
-			}
+			out.Surfaces = p.surfaces(&d.Spec)
 			for _, v := range d.Spec.Verbs {
 				if !v.Internal {
 					out.Verbs = append(out.Verbs, v.Name)
@@ -364,6 +381,21 @@ func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plu
 	}
 	res, err := answer(h.inspectText(out), out)
 	return res, err
+}
+
+// ownCommand is the command whose verbs stand first on the command line.
+const ownCommand = "sess"
+
+// surfaces says by what name each surface offers a plugin's command.
+func (p *Plugin) surfaces(spec *plugin.Spec) map[string]string {
+	all := map[string]string{"slash": "/" + spec.Command, "cli": ownCommand, "rpc": spec.Command + ".invoke"}
+	if spec.Command != ownCommand {
+		all["cli"] += " " + spec.Command
+	}
+	if p.exposes("exposeTool") {
+		all["tool"] = spec.ToolName()
+	}
+	return all
 }
 
 func (h *Host) inspectText(p inspection) string {
@@ -388,7 +420,13 @@ func (h *Host) inspectText(p inspection) string {
 	line("state", "%s", state)
 	if p.Build != "" {
 		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
-		line("surfaces", "chat %s, command line %s, tool %s, RPC %s", p.Surfaces["slash"], p.Surfaces["cli"], p.Surfaces["tool"], p.Surfaces["rpc"])
+		var names []string
+		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"rpc", "RPC"}} {
+			if name := p.Surfaces[s.key]; name != "" {
+				names = append(names, s.label+" "+name)
+			}
+		}
+		line("surfaces", "%s", strings.Join(names, ", "))
 		line("verbs", "%s", strings.Join(p.Verbs, ", "))
 	}
 	perms := make([]string, len(p.Permissions))
@@ -402,8 +440,12 @@ func (h *Host) inspectText(p inspection) string {
 		if s.Running {
 			text += ", running now"
 		}
-		if !s.Next.IsZero() {
-			text += ", next " + s.Next.Local().Format(time.DateTime)
+		switch at := s.Next.Local().Format(time.DateTime); {
+		case s.Next.IsZero():
+		case s.Next.Before(h.now()):
+			text += ", due since " + at
+		default:
+			text += ", next " + at
 		}
 		if s.Last.IsZero() {
 			text += ", never ran"

@@ -4,44 +4,91 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
 
+	"sess/host/chat"
 	"sess/plugin"
-	"sess/store/chunk"
-	"sess/store/durable"
 	"sess/store/session"
 	"sess/store/transcript"
 )
 
 // runtime is what one life of one plugin process gets: the host's services,
 // limited to what the manifest asks for. When the process ends its stages are
-// given up, so nothing it left half done can hold a lock.
+// given up, and those made for a call when that ends, so nothing that was left
+// half done can hold a lock.
 type runtime struct {
 	host     *Host
 	manifest *plugin.Manifest
 
 	mu     sync.Mutex // guards stages, closed
-	stages map[string]*session.Stage
+	stages map[string]*openStage
 	closed bool
+}
+
+// openStage is a stage of a plugin. Calls about one stage may overlap: a plugin
+// can give it up while the host still takes the chunks that were under way.
+type openStage struct {
+	mu sync.Mutex // held while the stage is used
+	*session.Stage
+	request string // id of the request that it was made for; may be empty
+}
+
+func (st *openStage) write(c plugin.Chunk) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.Write(c.ID, c.Frame)
+}
+
+func (st *openStage) discard() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.Discard()
 }
 
 var _ plugin.Runtime = (*runtime)(nil)
 
 func newRuntime(h *Host, m *plugin.Manifest) *runtime {
-	return &runtime{host: h, manifest: m, stages: map[string]*session.Stage{}}
+	r := &runtime{host: h, manifest: m, stages: map[string]*openStage{}}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runtimes[r] = true
+	return r
 }
 
 // close gives up all stages; later calls answer unavailable.
 func (r *runtime) close() {
+	r.host.mu.Lock()
+	delete(r.host.runtimes, r)
+	r.host.mu.Unlock()
 	r.mu.Lock()
 	stages := r.stages
 	r.stages, r.closed = nil, true
 	r.mu.Unlock()
-	for _, st := range stages {
-		if err := st.Discard(); err != nil {
+	r.discard(maps.Values(stages))
+}
+
+// callEnds gives up the stages that were made for a request.
+func (r *runtime) callEnds(request string) {
+	var left []*openStage
+	r.mu.Lock()
+	maps.DeleteFunc(r.stages, func(_ string, st *openStage) bool {
+		if st.request == request {
+			left = append(left, st)
+		}
+		return st.request == request
+	})
+	r.mu.Unlock()
+	r.discard(slices.Values(left))
+}
+
+func (r *runtime) discard(stages iter.Seq[*openStage]) {
+	for st := range stages {
+		if err := st.discard(); err != nil {
 			r.host.log.Warn("stage given up with an error", "plugin", r.manifest.ID, "err", err)
 		}
 	}
@@ -65,15 +112,15 @@ func (r *runtime) Session(ctx context.Context, ref plugin.SessionRef) (*plugin.S
 	}
 	live, err := r.host.sessions.Read(ctx, at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	selected, err := r.host.sessions.Selected(at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	_, running, err := r.host.sessions.InUse(at)
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	return &plugin.Session{
 		Ref:      refOut(at),
@@ -97,8 +144,11 @@ func (r *runtime) ReadChunks(ctx context.Context, ids []transcript.ID) plugin.Ch
 				return
 			}
 			frame, err := r.host.sessions.Frame(id)
+			if errors.Is(err, session.ErrMissing) { // the session may have gone on since
+				err = plugin.Errorf(plugin.NotFound, "%w", err).WithHint("repeat the command")
+			}
 			if err != nil {
-				yield(plugin.Chunk{}, r.host.sessionError(err))
+				yield(plugin.Chunk{}, chat.StoreError(err))
 				return
 			}
 			if !yield(plugin.Chunk{ID: id, Frame: frame}, nil) {
@@ -119,7 +169,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 		Fresh:     req.Fresh,
 	})
 	if err != nil {
-		return nil, r.host.sessionError(err)
+		return nil, chat.StoreError(err)
 	}
 	id := uuid.NewString()
 	r.mu.Lock()
@@ -127,7 +177,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 		r.mu.Unlock()
 		return nil, errors.Join(plugin.Errorf(plugin.Unavailable, "plugin %s is being stopped", r.manifest.ID), st.Discard())
 	}
-	r.stages[id] = st
+	r.stages[id] = &openStage{Stage: st, request: plugin.RequestID(ctx)}
 	r.mu.Unlock()
 	return &plugin.Stage{
 		ID:       id,
@@ -139,7 +189,7 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 }
 
 // stage returns an open stage; with take it is no longer the runtime's.
-func (r *runtime) stage(id string, take bool) (*session.Stage, error) {
+func (r *runtime) stage(id string, take bool) (*openStage, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st, ok := r.stages[id]
@@ -164,10 +214,12 @@ func (r *runtime) WriteChunks(ctx context.Context, id string, chunks plugin.Chun
 		if err != nil {
 			return nil, err
 		}
-		if err := st.Write(c.ID, c.Frame); err != nil {
-			return nil, r.host.sessionError(err)
+		if err := st.write(c); err != nil {
+			return nil, chat.StoreError(err)
 		}
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	return st.StillMissing(), nil
 }
 
@@ -176,9 +228,11 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	if err != nil {
 		return 0, err
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	revision, err := st.Commit(ctx, req.Revision, req.Op, req.Note)
 	if err := errors.Join(err, st.Discard()); err != nil {
-		return 0, r.host.sessionError(err)
+		return 0, chat.StoreError(err)
 	}
 	// What was shown instead of the session no longer is: the session is new.
 	if err := r.host.sessions.Select(ctx, st.Ref, ""); err != nil {
@@ -193,7 +247,7 @@ func (r *runtime) Unstage(_ context.Context, id string) error {
 	if err != nil {
 		return nil // it is gone, as asked
 	}
-	return st.Discard()
+	return st.discard()
 }
 
 func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string) (plugin.OpState, error) {
@@ -202,7 +256,7 @@ func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string)
 	}
 	state, err := r.host.sessions.OpState(ctx, refIn(ref), op)
 	if err != nil {
-		return plugin.OpUnknown, r.host.sessionError(err)
+		return plugin.OpUnknown, chat.StoreError(err)
 	}
 	return plugin.OpState(state), nil
 }
@@ -219,15 +273,17 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 	if req.Stage == "" {
 		ref, err = r.host.sessions.NewSession(ctx, ref, req.Title, "", req.Op)
 	} else {
-		var st *session.Stage
+		var st *openStage
 		if st, err = r.stage(req.Stage, true); err != nil {
 			return plugin.SessionRef{}, err
 		}
+		st.mu.Lock()
+		defer st.mu.Unlock()
 		ref, err = st.CommitNew(ctx, ref, req.Title, req.Op)
 		err = errors.Join(err, st.Discard())
 	}
 	if err != nil {
-		return plugin.SessionRef{}, r.host.sessionError(err)
+		return plugin.SessionRef{}, chat.StoreError(err)
 	}
 	r.host.moved(ctx, ref)
 	r.host.upkeep()
@@ -238,7 +294,7 @@ func (r *runtime) Select(ctx context.Context, ref plugin.SessionRef, snapshot st
 	if err := r.allow(plugin.PermSessionWrite); err != nil {
 		return err
 	}
-	return r.host.sessionError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
+	return chat.StoreError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
 }
 
 func (r *runtime) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
@@ -254,52 +310,4 @@ func refIn(ref plugin.SessionRef) session.Ref {
 
 func refOut(ref session.Ref) plugin.SessionRef {
 	return plugin.SessionRef{Project: ref.Project, ID: ref.ID}
-}
-
-// sessionError turns an error of the session store into the one type that
-// crosses to plugins and surfaces. It is the only place that does.
-func (h *Host) sessionError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := errors.AsType[*plugin.Error](err); ok {
-		return err
-	}
-	e := plugin.AsError(err)
-	code := func(c plugin.Code, hint string, args ...any) error {
-		n := *e
-		n.Code = c
-		if hint != "" {
-			n.Hint = fmt.Sprintf(hint, args...)
-		}
-		return &n
-	}
-	if v, ok := errors.AsType[*session.IDError](err); ok {
-		if v.Suggestion != "" {
-			return code(plugin.InvalidName, "try %s", v.Suggestion)
-		}
-		return code(plugin.InvalidName, "an id has letters, digits, hyphens and underscores, at most 64")
-	}
-	if _, ok := errors.AsType[*session.NotFoundError](err); ok {
-		return code(plugin.NotFound, "sess sessions list shows all sessions")
-	}
-	if _, ok := errors.AsType[*session.ConflictError](err); ok {
-		return code(plugin.Conflict, "look at it again with sess sessions show, then repeat the command")
-	}
-	if errors.Is(err, durable.ErrLocked) {
-		return code(plugin.Busy, "wait until its turn has ended, or stop that process, then repeat the command")
-	}
-	if _, ok := errors.AsType[*session.NewerError](err); ok {
-		return code(plugin.NewerFormat, "use the newer version of this program that wrote it")
-	}
-	if _, ok := errors.AsType[*session.DamagedError](err); ok {
-		return code(plugin.Corrupt, "load a snapshot to bring the conversation back: sess list --include-auto")
-	}
-	if _, ok := errors.AsType[*chunk.DamagedError](err); ok {
-		return code(plugin.Corrupt, "sess verify shows which snapshots are whole")
-	}
-	if errors.Is(err, chunk.ErrMissing) {
-		return code(plugin.NotFound, "repeat the command")
-	}
-	return e
 }

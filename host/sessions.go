@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"sess/host/chat"
 	"sess/plugin"
 	"sess/store/session"
 )
@@ -25,12 +26,12 @@ func projectOr(project string) string { return cmp.Or(project, DefaultProject) }
 func (h *Host) Resolve(ctx context.Context, project, id string) (session.Ref, error) {
 	if id != "" {
 		if _, err := session.ParseRef(projectOr(project), id); err != nil {
-			return session.Ref{}, h.sessionError(err)
+			return session.Ref{}, chat.StoreError(err)
 		}
 	}
 	if project != "" {
 		if _, err := session.ParseRef(project, cmp.Or(id, "x")); err != nil {
-			return session.Ref{}, h.sessionError(err)
+			return session.Ref{}, chat.StoreError(err)
 		}
 		if id != "" {
 			return session.Ref{Project: project, ID: id}, nil
@@ -38,7 +39,7 @@ func (h *Host) Resolve(ctx context.Context, project, id string) (session.Ref, er
 	}
 	manifest, err := h.sessions.Manifest(ctx)
 	if err != nil {
-		return session.Ref{}, h.sessionError(err)
+		return session.Ref{}, chat.StoreError(err)
 	}
 	last := session.Ref{Project: manifest.LastProjectID, ID: manifest.LastSessionID}
 	switch {
@@ -47,7 +48,7 @@ func (h *Host) Resolve(ctx context.Context, project, id string) (session.Ref, er
 	case project == "" || project == last.Project:
 		if last.ID != "" && last.Project != "" {
 			if ok, err := h.sessions.Exists(last); err != nil || ok {
-				return last, h.sessionError(err)
+				return last, chat.StoreError(err)
 			}
 		}
 		if project == "" {
@@ -56,7 +57,7 @@ func (h *Host) Resolve(ctx context.Context, project, id string) (session.Ref, er
 	}
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
-		return session.Ref{}, h.sessionError(err)
+		return session.Ref{}, chat.StoreError(err)
 	}
 	for _, info := range infos {
 		if info.Ref.Project == project && info.Problem == "" {
@@ -73,7 +74,7 @@ func (h *Host) findSession(ctx context.Context, id string, last session.Ref) (se
 	}
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
-		return session.Ref{}, h.sessionError(err)
+		return session.Ref{}, chat.StoreError(err)
 	}
 	var projects []string
 	for _, i := range infos {
@@ -100,10 +101,15 @@ func (h *Host) ensure(ctx context.Context, ref plugin.SessionRef) (session.Ref, 
 	if err != nil || at.ID != "" {
 		return at, err
 	}
-	at.ID = session.NewID(h.now())
-	at, err = h.sessions.NewSession(ctx, at, "", h.opts.Cwd, "")
+	return h.makeSession(ctx, at)
+}
+
+// makeSession makes a session, and makes it the active one. Without an id it is
+// given one.
+func (h *Host) makeSession(ctx context.Context, ref session.Ref) (session.Ref, error) {
+	at, err := h.sessions.NewSession(ctx, ref, "", h.opts.Cwd, "")
 	if err != nil {
-		return session.Ref{}, h.sessionError(err)
+		return session.Ref{}, chat.StoreError(err)
 	}
 	h.log.Info("session made", "session_id", at.ID, "project", at.Project)
 	return at, nil

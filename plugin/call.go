@@ -41,7 +41,8 @@ type Call struct {
 	// caller named none and the host found no active one.
 	Session string
 	// Turn is set while the call is made from inside a turn of Session (by the
-	// model); it identifies that turn.
+	// model); it identifies that turn. To a verb that is marked AfterTurn such a
+	// call is a check; see [Verb].
 	Turn string
 	// Caller is filled in by the surface or the host, never by the client.
 	Caller Caller

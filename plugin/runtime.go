@@ -208,7 +208,9 @@ type Runtime interface {
 	// it misses then (an index chunk may tell of more); Commit makes it real and
 	// durable and returns the new revision; Unstage gives it up. A stage whose
 	// session runs a turn, or has another revision by now, is refused by Commit
-	// and nothing is changed.
+	// and nothing is changed. After an error of the code internal or unavailable
+	// Commit and NewSession may have happened: OpState tells; after any other
+	// they have not.
 	Stage(ctx context.Context, req StageRequest) (*Stage, error)
 	WriteChunks(ctx context.Context, stage string, chunks Chunks) ([]transcript.ID, error)
 	Commit(ctx context.Context, req CommitRequest) (int64, error)

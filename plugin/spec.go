@@ -49,8 +49,10 @@ type Verb struct {
 	Args     []Arg    `json:"args,omitempty"`
 	Flags    []Flag   `json:"flags,omitempty"`
 	Effect   Effect   `json:"effect"`
-	// AfterTurn marks a verb that cannot run inside a turn of its own session:
-	// the host checks it, queues it and dispatches it when the turn ends.
+	// AfterTurn marks a verb that cannot run inside a turn of its own session. A
+	// call with [Call.Turn] set only checks whether it could run, and changes
+	// nothing; the host queues the call then, and dispatches it when the turn has
+	// ended.
 	AfterTurn bool `json:"afterTurn,omitempty"`
 	// Main marks the verbs that help shows first.
 	Main bool `json:"main,omitempty"`
@@ -178,12 +180,12 @@ func Camel(kebab string) string {
 // line; no verb may declare one of them.
 func HostFlags() []Flag {
 	return []Flag{
-		{Name: "agent", Type: TypeString, Help: "agent whose pool is used (default main)"},
-		{Name: "project", Type: TypeString, Help: "project of the session and its pool"},
-		{Name: "session", Type: TypeString, Help: "session to work on (default: the active one)"},
+		{Name: "agent", Type: TypeString, Help: "agent whose snapshots are meant (default main)", Complete: "agent"},
+		{Name: "project", Type: TypeString, Help: "project of the session and its snapshots", Complete: "project"},
+		{Name: "session", Type: TypeString, Help: "session to work on (default: the active one)", Complete: "session"},
 		{Name: "json", Type: TypeBool, Help: "print one JSON document"},
 		{Name: "quiet", Short: "q", Type: TypeBool, Help: "print only what was asked for"},
 		{Name: "verbose", Short: "v", Type: TypeBool, Help: "log to stderr"},
-		{Name: "home", Type: TypeString, Help: "where everything is kept (default ~/.sess, or SESS_HOME)"},
+		{Name: "home", Type: TypeString, Help: "where everything is kept (default ~/.sess, or SESS_HOME)", Complete: "folder"},
 	}
 }

@@ -30,7 +30,8 @@ func (v *Verb) Usage() string {
 // of a flag that exists in its negative form only.
 func (f *Flag) Field() string { return Camel(strings.TrimPrefix(f.Name, "no-")) }
 
-// Placeholder stands for the flag's value in help and hints: "<text>". It is ""
+// Placeholder stands for the flag's value in help and hints: "<text>", or what
+// completes it, such as "<snapshot>". It is ""
 // for a boolean, which needs none.
 func (f *Flag) Placeholder() string {
 	switch f.Type {
@@ -45,6 +46,9 @@ func (f *Flag) Placeholder() string {
 	}
 	if f.Enum != nil {
 		return "<" + strings.Join(f.Enum, "|") + ">"
+	}
+	if f.Complete != "" {
+		return "<" + f.Complete + ">"
 	}
 	return "<text>"
 }

@@ -77,7 +77,7 @@ func (c *Commands) Complete(words []string) Completion {
 func (c *Commands) verbs(out *Completion, spec *plugin.Spec, rest []string) {
 	if spec == nil {
 		if len(rest) == 0 {
-			c.topLevel(out)
+			c.topLevel(out, false)
 		}
 		return
 	}
@@ -101,19 +101,23 @@ func (c *Commands) verbs(out *Completion, spec *plugin.Spec, rest []string) {
 		}
 		out.add(first, summary)
 	}
-	if spec.Command == c.Prog && !help {
-		c.topLevel(out)
+	if spec.Command == c.Prog {
+		c.topLevel(out, help)
 	}
 }
 
-func (c *Commands) topLevel(out *Completion) {
+// topLevel proposes what can stand first beside the program's own verbs, or, for
+// help, what it can be asked about.
+func (c *Commands) topLevel(out *Completion, help bool) {
 	for _, s := range c.Specs {
 		if s.Command != c.Prog {
 			out.add(s.Command, s.Summary)
 		}
 	}
 	for _, h := range c.Host {
-		out.add(h.Value, h.Help)
+		if !help || h.Value != "help" {
+			out.add(h.Value, h.Help)
+		}
 	}
 }
 

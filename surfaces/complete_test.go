@@ -25,6 +25,7 @@ func TestComplete(t *testing.T) {
 		{"verbs of another command", "actions ", "drop"},
 		{"verbs behind the own name", "sess c", "copy"},
 		{"help takes verbs", "help de", "delete"},
+		{"and commands", "help a", "actions"},
 		{"flags of the verb, then the host's", "save --n", "--note="},
 		{"a flag and its negation", "new --", "--from= --backup --no-backup --agent= --project= --session= --json --quiet --verbose --home= --help --version"},
 		{"the host's flags before the verb", "--j", "--json"},

@@ -2,6 +2,7 @@ package surfaces
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +52,8 @@ func Help(spec *plugin.Spec, prog string, argv []string) (string, error) {
 func helpLine(prog, verb string) string { return strings.TrimSpace(prog + " help " + verb) }
 
 // HelpCommand tells what a command can do, on one screen: the main verbs a
-// line each, the others by name.
-func HelpCommand(spec *plugin.Spec, prog string) string {
+// line each, the others by name, and so what else can stand in their place.
+func HelpCommand(spec *plugin.Spec, prog string, beside ...string) string {
 	var main, rest []plugin.Verb
 	for _, v := range spec.Verbs {
 		switch {
@@ -67,9 +68,11 @@ func HelpCommand(spec *plugin.Spec, prog string) string {
 		main, rest = rest, nil
 	}
 	var b strings.Builder
-	wrap(&b, "", prog+": "+spec.Summary, 0)
+	wrap(&b, "", spec.Summary, 0)
 	wrap(&b, "\nusage: ", prog+" <verb> [arguments] [flags]", 0)
-	b.WriteByte('\n')
+	if main != nil {
+		b.WriteByte('\n')
+	}
 	rows := make([][2]string, len(main))
 	for i, v := range main {
 		rows[i] = [2]string{strings.TrimSuffix(v.Usage(), " [flags]"), v.Summary}
@@ -84,29 +87,27 @@ func HelpCommand(spec *plugin.Spec, prog string) string {
 			names[i] = v.Name
 		}
 		b.WriteByte('\n')
-		wrap(&b, "more: ", strings.Join(names, ", "), 6)
+		wrap(&b, "more:   ", strings.Join(names, ", "), 8)
 	}
-	if !strings.HasPrefix(prog, "/") { // a chat gives its own session
-		b.WriteByte('\n')
-		var flags []string
-		for _, f := range hostFlags() {
-			if f.Short != "" {
-				flags = append(flags, "-"+f.Short)
-			} else {
-				flags = append(flags, flagForm(&f))
-			}
+	if beside != nil {
+		if rest == nil {
+			b.WriteByte('\n')
 		}
-		wrap(&b, "with every verb: ", strings.Join(flags, " "), 17)
+		wrap(&b, "beside: ", strings.Join(beside, ", "), 8)
 	}
 	b.WriteByte('\n')
-	wrap(&b, "", helpLine(prog, "<verb>")+" tells about one verb.", 0)
+	about := " tells about one verb."
+	if !inChat(prog) {
+		about = " tells about one verb, and the flags of every verb."
+	}
+	wrap(&b, "", helpLine(prog, "<verb>")+about, 0)
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // HelpVerb tells everything about a verb.
 func HelpVerb(v *plugin.Verb, prog string) string {
 	var b strings.Builder
-	wrap(&b, "", v.Name+": "+v.Summary, 0)
+	wrap(&b, "", v.Summary, 0)
 	wrap(&b, "\nusage: ", prog+" "+v.Usage(), 7)
 	if v.Aliases != nil {
 		wrap(&b, "also: ", strings.Join(v.Aliases, ", "), 6)
@@ -139,10 +140,19 @@ func HelpVerb(v *plugin.Verb, prog string) string {
 			b.WriteString("  " + prog + " " + e + "\n")
 		}
 	}
-	b.WriteByte('\n')
-	wrap(&b, "exit codes: ", exitCodes(), 12)
+	if !inChat(prog) {
+		rows = nil
+		for _, f := range hostFlags() {
+			rows = append(rows, [2]string{flagColumn(&f), flagText(&f)})
+		}
+		section(&b, "flags of every verb", rows)
+	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// inChat reports whether commands are typed in a chat, which gives its own
+// session and has no exit status.
+func inChat(prog string) bool { return strings.HasPrefix(prog, "/") }
 
 func section(b *strings.Builder, title string, rows [][2]string) {
 	if rows != nil {
@@ -181,10 +191,11 @@ func flagText(f *plugin.Flag) string {
 	return help
 }
 
-// exitCodes lists the exit statuses in order, from the table of codes.
-func exitCodes() string {
+// ExitStatuses lists the exit statuses in order, from the table of codes, in
+// lines that fit help.
+func ExitStatuses() string {
 	byExit := map[int]string{
-		plugin.ExitOK: "success", plugin.ExitDeadline: "deadline", plugin.ExitInterrupt: "interrupted",
+		plugin.ExitOK: "done", plugin.ExitDeadline: "deadline", plugin.ExitInterrupt: "interrupted",
 	}
 	for _, info := range plugin.Codes() {
 		if said := byExit[info.Exit]; said != "" {
@@ -193,16 +204,13 @@ func exitCodes() string {
 			byExit[info.Exit] = string(info.Code)
 		}
 	}
-	var exits []int
-	for exit := range byExit {
-		exits = append(exits, exit)
+	parts := make([]string, 0, len(byExit))
+	for _, exit := range slices.Sorted(maps.Keys(byExit)) {
+		parts = append(parts, strconv.Itoa(exit)+" "+byExit[exit])
 	}
-	slices.Sort(exits)
-	parts := make([]string, len(exits))
-	for i, exit := range exits {
-		parts[i] = strconv.Itoa(exit) + " " + byExit[exit]
-	}
-	return strings.Join(parts, ", ")
+	var b strings.Builder
+	wrap(&b, "exit status: ", strings.Join(parts, ", "), 13)
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // table writes rows of two columns. A row whose first column is too wide for

@@ -11,7 +11,7 @@ import (
 	"sess/surfaces"
 )
 
-const commandHelp = `sess: named snapshots of conversations
+const commandHelp = `named snapshots of conversations
 
 usage: sess <verb> [arguments] [flags]
 
@@ -22,14 +22,11 @@ usage: sess <verb> [arguments] [flags]
   copy <from> <to>   copy a snapshot (also cp)
   delete [<name>]    remove snapshots (also rm)
 
-more: drop, tag, trash list, trash restore
+more:   drop, tag, trash list, trash restore
 
-with every verb: --agent=<text> --project=<text> --session=<text> --json -q -v
-                 --home=<text> -h --version
+sess help <verb> tells about one verb, and the flags of every verb.`
 
-sess help <verb> tells about one verb.`
-
-const saveHelp = `save: keep the conversation under a name
+const saveHelp = `keep the conversation under a name
 
 usage: sess save <name> [flags]
 
@@ -50,10 +47,17 @@ examples:
   sess save v1
   sess save v2 --note="before the refactoring"
 
-exit codes: 0 success, 1 internal, 2 usage or invalid_name, 3 not_found, 4
-            exists or conflict, 5 busy or readonly, 6 denied, 7 corrupt or
-            newer_format, 8 no_space, 9 unavailable, 124 deadline, 130
-            interrupted`
+flags of every verb:
+      --agent=<agent>       agent whose snapshots are meant (default main)
+      --project=<project>   project of the session and its snapshots
+      --session=<session>   session to work on (default: the active one)
+      --json                print one JSON document
+  -q, --quiet               print only what was asked for
+  -v, --verbose             log to stderr
+      --home=<folder>       where everything is kept (default ~/.sess, or
+                            SESS_HOME)
+  -h, --help                tell how it is used
+      --version             print the version`
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
@@ -130,7 +134,7 @@ func TestHelpWithoutMainVerbs(t *testing.T) {
 		{Name: "a-rather-long-verb of-two-words", Summary: long},
 		{Name: "b", Summary: "short"},
 	}}, "/x")
-	want := `/x: a thing
+	want := `a thing
 
 usage: /x <verb> [arguments] [flags]
 
@@ -143,5 +147,39 @@ usage: /x <verb> [arguments] [flags]
 /x help <verb> tells about one verb.`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("HelpCommand (-want +got):\n%s", diff)
+	}
+}
+
+func TestHelpInAChat(t *testing.T) {
+	t.Parallel()
+	got, err := surfaces.Help(spec(t), "/sess", []string{"save"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(got, "--home") || strings.Contains(got, "flags of every verb") {
+		t.Errorf("help in a chat offers flags that a chat refuses:\n%s", got)
+	}
+}
+
+func TestHelpNamesWhatStandsBesideTheVerbs(t *testing.T) {
+	t.Parallel()
+	got := surfaces.HelpCommand(spec(t), "sess", "chat", "demo")
+	if want := "\nmore:   drop, tag, trash list, trash restore\nbeside: chat, demo\n\nsess help <verb> "; !strings.Contains(got, want) {
+		t.Errorf("HelpCommand:\n%s\nwant it to have %q", got, want)
+	}
+	got = surfaces.HelpCommand(&plugin.Spec{Summary: "a thing", Verbs: []plugin.Verb{{Name: "b", Summary: "short"}}}, "x", "chat")
+	if want := "  b   short\n\nbeside: chat\n\nx help <verb> "; !strings.Contains(got, want) {
+		t.Errorf("HelpCommand:\n%s\nwant it to have %q", got, want)
+	}
+}
+
+func TestExitStatuses(t *testing.T) {
+	t.Parallel()
+	const want = `exit status: 0 done, 1 internal, 2 usage or invalid_name, 3 not_found, 4 exists
+             or conflict, 5 busy or readonly, 6 denied, 7 corrupt or
+             newer_format, 8 no_space, 9 unavailable, 124 deadline, 130
+             interrupted`
+	if diff := cmp.Diff(want, surfaces.ExitStatuses()); diff != "" {
+		t.Errorf("ExitStatuses (-want +got):\n%s", diff)
 	}
 }

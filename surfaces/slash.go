@@ -162,6 +162,9 @@ type Slash struct {
 	Specs []plugin.Spec
 	// Builtins are the chat's own commands, without the slash, in lower case.
 	Builtins []string
+	// Absent says why a command that none of the Specs has is not there now; nil
+	// where nobody knows it. It may be nil itself.
+	Absent func(command string) error
 }
 
 // SlashCall is a chat line, lowered. The chat that it came from gives the
@@ -229,7 +232,8 @@ func (s *Slash) Lower(line string) (SlashCall, error) {
 // find resolves a command or shortcut; for one of the chat's own commands the
 // Spec is nil.
 func (s *Slash) find(typed string) (*plugin.Spec, []string, error) {
-	for _, name := range []string{typed, strings.ToLower(typed)} {
+	spellings := []string{typed, strings.ToLower(typed)}
+	for _, name := range spellings {
 		if slices.Contains(s.Builtins, name) {
 			return nil, nil, nil
 		}
@@ -245,13 +249,36 @@ func (s *Slash) find(typed string) (*plugin.Spec, []string, error) {
 			}
 		}
 	}
+	for _, name := range spellings {
+		if s.Absent == nil {
+			break
+		}
+		if err := s.Absent(name); err != nil {
+			return nil, nil, err
+		}
+	}
 	unknown := plugin.Errorf(plugin.Usage, "unknown command /%s", shorten(typed, 40))
+	if verbs := s.verbs(strings.ToLower(typed)); verbs != nil {
+		return nil, nil, unknown.WithHint("did you mean /%s?", strings.Join(verbs, " or /")).
+			WithDetail("candidates", "/"+strings.Join(verbs, ", /"))
+	}
 	names := s.names()
 	if near := plugin.Nearest(typed, names); near != nil {
 		return nil, nil, unknown.WithHint("did you mean /%s?", strings.Join(near, " or /")).
 			WithDetail("candidates", "/"+strings.Join(near, ", /"))
 	}
 	return nil, nil, unknown.WithHint("the commands are /%s", strings.Join(names, ", /"))
+}
+
+// verbs lists the commands that have a verb or alias of that name, each with it.
+func (s *Slash) verbs(name string) []string {
+	var all []string
+	for i := range s.Specs {
+		if v, _ := s.Specs[i].Find([]string{name}); v != nil && !v.Internal {
+			all = append(all, s.Specs[i].Command+" "+name)
+		}
+	}
+	return all
 }
 
 // names lists everything that may follow a slash.

@@ -116,11 +116,35 @@ func TestSlashLower(t *testing.T) {
 	}
 }
 
+// A command that is known, but not there now, is not taken for a slip.
+func TestSlashLowerTellsWhyACommandIsAbsent(t *testing.T) {
+	t.Parallel()
+	s := slash(t)
+	s.Absent = func(command string) error {
+		if command != "snapper" {
+			return nil
+		}
+		return plugin.Errorf(plugin.Unavailable, "plugin snapper is switched off")
+	}
+	for line, want := range map[string]string{
+		"/snapper list": "plugin snapper is switched off",
+		"/SNAPPER":      "plugin snapper is switched off",
+		"/snap":         "unknown command /snap; did you mean /snapshot?",
+	} {
+		_, err := s.Lower(line)
+		if diff := cmp.Diff(want, text(t, err)); diff != "" {
+			t.Errorf("Lower(%q) (-want +got):\n%s", line, diff)
+		}
+	}
+}
+
 func TestSlashLowerRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
 		"hello":                   `"hello" is no command; the commands are /tools, /help, /sess, /snapshot`,
 		"/ses save":               "unknown command /ses; did you mean /sess?",
+		"/save v1":                "unknown command /save; did you mean /sess save?",
+		"/RM v1":                  "unknown command /RM; did you mean /sess rm?",
 		"/snap":                   "unknown command /snap; did you mean /snapshot?",
 		"/xyzzy":                  "unknown command /xyzzy; the commands are /tools, /help, /sess, /snapshot",
 		"/":                       "unknown command /; the commands are /tools, /help, /sess, /snapshot",

@@ -27,8 +27,9 @@ import (
 
 // TestScript runs every script of testdata/script. A script starts in an empty
 // folder, $WORK, with the built binary first in PATH and with no variables of
-// the caller's environment; HOME is $WORK/home and SESS_HOME is $HOME/.sess,
-// and neither exists yet. Beside testscript's own commands it may use:
+// the caller's environment; HOME is $WORK/home, SESS_HOME is $HOME/.sess and
+// POOL is the folder of the default project's snapshots; only HOME exists.
+// Beside testscript's own commands it may use:
 //
 //	wantexit CODE CMD [ARG…]      run CMD, which must end with exactly this code
 //	umask MASK CMD [ARG…]         run CMD under this umask (Unix)
@@ -68,6 +69,7 @@ func scriptParams(bin, dir string) testscript.Params {
 			env.Setenv("HOME", home)
 			env.Setenv("USERPROFILE", home)
 			env.Setenv("SESS_HOME", filepath.Join(home, ".sess"))
+			env.Setenv("POOL", filepath.Join(home, ".sess", "agents", "main", "sessions"))
 			env.Setenv("TZ", "UTC")
 			env.Setenv("LC_ALL", "C.UTF-8")
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -33,6 +34,7 @@ type app struct {
 	environ        []string
 	interrupts     *interrupts // nil: of no concern to this run
 
+	out   *output // writes to stdout
 	flags surfaces.HostFlags
 	home  string
 	host  *host.Host // nil until a command needs it
@@ -55,6 +57,7 @@ func (a *app) getenv(name string) string {
 
 // run runs the program and returns its exit status.
 func (a *app) run(ctx context.Context) int {
+	a.out = &output{w: a.stdout}
 	if len(a.args) > 0 && a.args[0] == "plugin" {
 		return a.plugin(a.args[1:])
 	}
@@ -79,14 +82,19 @@ func (a *app) run(ctx context.Context) int {
 	return a.print(out)
 }
 
+// print returns the exit status. What cannot be told of on stderr is only told
+// by that.
 func (a *app) print(out surfaces.CLIOutput) int {
-	if _, err := a.stderr.Write(out.Stderr); err != nil {
-		return max(out.Exit, 1)
+	_, failed := a.stderr.Write(out.Stderr)
+	_, _ = a.out.Write(out.Stdout) // remembered
+	told, exit := a.out.failure(out.Exit)
+	if told != nil {
+		_, failed = a.stderr.Write(told)
 	}
-	if _, err := a.stdout.Write(out.Stdout); err != nil {
-		return max(out.Exit, 1)
+	if failed != nil {
+		return max(exit, 1)
 	}
-	return out.Exit
+	return exit
 }
 
 // command parses the command line and does what it says.
@@ -125,6 +133,10 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 		argv = []string{"version"}
 	case len(argv) == 0, argv[0] == "help", flags.Help:
 		res, err := a.help(ctx, argv)
+		if err != nil {
+			return fail(err)
+		}
+		res.Data, err = json.Marshal(res.Text)
 		return res, plugin.EffectRead, err
 	}
 	return a.dispatch(ctx, argv)
@@ -198,6 +210,10 @@ func (a *app) unknown(commands *surfaces.Commands, word string) error {
 				names = append(append(names, v.Name), v.Aliases...)
 			}
 		}
+	}
+	if strings.HasPrefix(word, "-") {
+		return plugin.Errorf(plugin.Usage, "unknown flag %s before a command", word).
+			WithHint("leave it out; %s help <verb> lists the flags of a verb", prog)
 	}
 	e := plugin.Errorf(plugin.Usage, "unknown command %q", word)
 	if near := plugin.Nearest(word, names); len(near) > 0 {
@@ -282,7 +298,7 @@ func (a *app) commands(ctx context.Context) *surfaces.Commands {
 			c.Host = append(c.Host, plugin.Candidate{Value: v.Name, Help: v.Summary})
 		}
 	}
-	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "tell how something is used"})
+	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "Tell how something is used"})
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"strings"
 
 	"sess/dispatch"
@@ -35,7 +36,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		if a.flags.Quiet {
 			notes = io.Discard
 		}
-		sink = chat.NewTerminal(a.stdout, notes)
+		sink = chat.NewTerminal(a.out, notes)
 	}
 	c, err := h.OpenChat(ctx, host.ChatOptions{
 		Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session,
@@ -44,18 +45,29 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	// Where nobody sees the answer there is no use in writing it: the turn ends as
+	// after Ctrl-C, and what came is kept.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	a.out.onFailure(stop)
 	if given {
 		err = c.SendAlone(ctx, one)
 	} else {
 		input := chat.Input{Reader: a.stdin}
+		giveBack := func() {}
 		if interactive {
-			input.Prompt = a.stdout
+			if ed := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM")); ed != nil {
+				input.Editor = ed
+				defer ed.Close()
+			} else {
+				input.Prompt = a.out
+			}
 			turns := make(chan struct{})
-			a.interrupts.take(turns)
-			defer a.interrupts.take(nil)
+			giveBack = a.interrupts.take(turns)
 			input.Interrupt = turns
 		}
 		err = c.Run(ctx, input)
+		giveBack() // an interrupt ends the program again, also while the chat closes
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"time"
@@ -43,7 +44,7 @@ func (a *app) complete(ctx context.Context, words []string) int {
 	if out.Ask != nil {
 		asked = a.ask(ctx, out.Ask, flags)
 	}
-	_, _ = io.WriteString(a.stdout, out.Lines(asked))
+	_, _ = io.WriteString(a.out, out.Lines(asked))
 	if a.host != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()
@@ -66,7 +67,9 @@ func (a *app) ask(ctx context.Context, ask *surfaces.Ask, flags surfaces.HostFla
 		return nil
 	}
 	req := ask.Request
-	req.Call.Agent, req.Call.Project, req.Call.Session = flags.Agent, flags.Project, flags.Session
+	req.Call.Agent = flags.Agent
+	req.Call.Project = cmp.Or(flags.Project, a.getenv("SESS_PROJECT"))
+	req.Call.Session = cmp.Or(flags.Session, a.getenv("SESS_SESSION"))
 	req.Call.Caller = plugin.CallerCLI
 	candidates, err := h.Complete(ctx, ask.Command, req)
 	if err != nil {

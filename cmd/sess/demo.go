@@ -47,7 +47,7 @@ func (a *app) demo(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, 
 		text := fmt.Sprintf(format, args...)
 		all.WriteString(text)
 		if !a.flags.JSON {
-			fmt.Fprint(a.stdout, text)
+			fmt.Fprint(a.out, text)
 		}
 	}
 	say("sess gives a conversation with an agent what git gave a folder: named points\nto save, to go back to, to branch from. This is it, at work in a temporary home.\n")

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
+	"io/fs"
+	"os"
 
 	"sess/dispatch"
 	"sess/host"
@@ -21,25 +21,25 @@ const topCommand = "program"
 func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 	top := dispatch.Command{
 		Name:    topCommand,
-		Summary: "the program itself",
+		Summary: "The program itself",
 		Verbs: []dispatch.Verb{{
-			Name: "chat", Summary: "talk with a model in a live session",
+			Name: "chat", Summary: "Talk with a model in a live session",
 			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
 				"A line that begins with a slash is a command: /help lists them.",
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
-				fs.String("model", "", "model to talk with, provider/model")
+				fs.String("model", "", "model to talk with, provider/model").Complete("model")
 			},
 			Effect: plugin.EffectWrite, Run: a.chat,
 		}, {
-			Name: "demo", Summary: "show in a few seconds what this is for, in a temporary home",
+			Name: "demo", Summary: "Show in a few seconds what this is for, in a temporary home",
 			Effect: plugin.EffectRead, Run: a.demo,
 		}, {
-			Name: "version", Summary: "print the version",
+			Name: "version", Summary: "Print the version",
 			Effect: plugin.EffectRead, Run: a.version,
 		}, {
-			Name: "completion", Summary: "print the completion script for a shell",
+			Name: "completion", Summary: "Print the completion script for a shell",
 			Help:     "Load it with: source <(sess completion bash), likewise zsh; sess completion fish | source.",
 			Examples: []string{"completion bash"},
 			Args:     []plugin.Arg{{Name: "shell", Type: plugin.TypeString, Required: true, Help: "bash, zsh or fish", Complete: "shell"}},
@@ -48,15 +48,15 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 	}
 	config := dispatch.Command{
 		Name:    "config",
-		Summary: "the configuration",
+		Summary: "The configuration",
 		Verbs: []dispatch.Verb{{
-			Name: "path", Summary: "print where the configuration lies",
+			Name: "path", Summary: "Print where the configuration lies",
 			Effect: plugin.EffectRead, Run: a.configPath,
 		}, {
-			Name: "show", Summary: "print the configuration in force, defaults included",
+			Name: "show", Summary: "Print the configuration in force, defaults included",
 			Effect: plugin.EffectRead, Run: a.configShow,
 		}, {
-			Name: "validate", Summary: "check the configuration and name every mistake",
+			Name: "validate", Summary: "Check the configuration and name every mistake",
 			Effect: plugin.EffectRead, Run: a.configValidate,
 		}},
 	}
@@ -102,9 +102,19 @@ func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, 
 	return plugin.Result{Text: string(shown), Data: shown}, nil
 }
 
-func (a *app) configValidate(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	path := host.ConfigPath(a.home)
 	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+		return plugin.Result{}, err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return answer(path+" does not exist: the defaults hold", map[string]any{"path": path, "valid": true})
+	}
+	h, err := a.open(ctx)
+	if err == nil {
+		err = h.CheckPlugins(ctx)
+	}
+	if err != nil {
 		return plugin.Result{}, err
 	}
 	return answer(path+" is valid", map[string]any{"path": path, "valid": true})
@@ -112,7 +122,7 @@ func (a *app) configValidate(context.Context, *dispatch.Invocation) (plugin.Resu
 
 // help renders the help for what argv names; nothing is the whole program.
 func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err error) {
-	if len(argv) > 0 && argv[0] == "help" {
+	for len(argv) > 0 && argv[0] == "help" {
 		argv = argv[1:]
 	}
 	if len(argv) > 0 {
@@ -139,6 +149,11 @@ func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err e
 	spec, verb, rest := commands.Resolve(argv)
 	if spec == nil {
 		_, err := h.Spec(ctx, prog)
+		if len(argv) == 0 && err != nil {
+			// What else there is can still be used.
+			res.Text = a.overview(&plugin.Spec{Summary: "The verbs are not there: " + plugin.AsError(err).Text()}, commands)
+			return res, nil
+		}
 		return res, err
 	}
 	if spec.Command != prog || len(argv) > 0 && argv[0] == prog {
@@ -161,21 +176,14 @@ func (a *app) help(ctx context.Context, argv []string) (res plugin.Result, err e
 // overview is the help of the whole program: the verbs of its own command, and
 // what else can stand first.
 func (a *app) overview(spec *plugin.Spec, commands *surfaces.Commands) string {
-	text := surfaces.HelpCommand(spec, prog) + "\n"
 	var names []string
+	for _, c := range commands.Host {
+		names = append(names, c.Value)
+	}
 	for _, s := range commands.Specs {
 		if s.Command != prog {
 			names = append(names, s.Command)
 		}
 	}
-	for _, c := range commands.Host {
-		names = append(names, c.Value)
-	}
-	var line strings.Builder
-	line.WriteString("commands:")
-	for _, n := range names {
-		line.WriteString(" " + n)
-	}
-	return text + line.String() + "\nexit status: 0 done, 2 usage, 3 not found, 4 exists or conflict, 5 busy,\n" +
-		fmt.Sprintf("  6 denied, 7 damaged, 8 disk full, 9 unavailable, %d internal", plugin.Internal.Info().Exit)
+	return surfaces.HelpCommand(spec, prog, names...) + "\n\n" + surfaces.ExitStatuses()
 }

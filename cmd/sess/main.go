@@ -17,6 +17,9 @@ func main() {
 	// The first signal lets work end in order, the second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
+	// Who writes to a pipe that nobody reads gets an error instead of being
+	// killed: a turn that runs is to end in order.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(ctx)
 	a := &app{
 		args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(),
@@ -28,8 +31,9 @@ func main() {
 // interrupts decides what Ctrl-C ends: the program, or in a chat at a terminal
 // only the answer that is being written.
 type interrupts struct {
-	mu sync.Mutex
-	to chan<- struct{} // nil: the program ends
+	mu   sync.Mutex      // guards what follows
+	to   chan<- struct{} // nil: the program ends
+	over chan struct{}   // closed when to is given back
 }
 
 func newInterrupts(end func()) *interrupts {
@@ -37,28 +41,45 @@ func newInterrupts(end func()) *interrupts {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	go func() {
-		for range signals {
-			i.mu.Lock()
-			to := i.to
-			i.mu.Unlock()
-			if to == nil {
-				signal.Stop(signals) // the next one is deadly
-				end()
-				return
-			}
-			to <- struct{}{}
-		}
+		i.pass(signals)
+		signal.Stop(signals) // the next one is deadly
+		end()
 	}()
 	return i
 }
 
-// take sends further interrupts to a channel; nil gives them back. Whoever
-// takes them keeps receiving until then.
-func (i *interrupts) take(to chan<- struct{}) {
+// pass hands signals to whoever takes them. It returns at the first one that
+// nobody does.
+func (i *interrupts) pass(signals <-chan os.Signal) {
+	for range signals {
+		i.mu.Lock()
+		to, over := i.to, i.over
+		i.mu.Unlock()
+		if to == nil {
+			return
+		}
+		select {
+		case to <- struct{}{}:
+		case <-over:
+			return
+		}
+	}
+}
+
+// take sends further interrupts to a channel, until giveBack is called; one that
+// was not received by then ends the program.
+func (i *interrupts) take(to chan<- struct{}) (giveBack func()) {
 	if i == nil {
-		return
+		return func() {}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.to = to
+	over := make(chan struct{})
+	i.to, i.over = to, over
+	return sync.OnceFunc(func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.to = nil
+		close(over)
+	})
 }

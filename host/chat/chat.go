@@ -34,6 +34,9 @@ type Options struct {
 	// Commands lists the commands of the plugins that are there now; it is asked
 	// anew for each line.
 	Commands func() []Command
+	// Absent says why a command that is not among Commands is not there now; nil
+	// where nobody knows it. It may be nil itself.
+	Absent func(command string) error
 	// Notify tells the plugins that a turn has ended, and returns their notices
 	// for people. It is called in the background, for one event after the other.
 	Notify func(ctx context.Context, e plugin.Event) ([]string, error)
@@ -69,12 +72,14 @@ type Chat struct {
 	asked  string       // the id of the call that waits for a person, or ""
 	answer chan verdict // takes the person's answer; it has room for it
 
-	notices     []string       // of the background, not yet shown
-	events      []plugin.Event // not yet told to the plugins
-	telling     bool
-	stopTelling context.CancelFunc // of the call that runs, or nil
-	closed      bool
-	background  sync.WaitGroup
+	notices    []string       // of the background, not yet shown
+	events     []plugin.Event // not yet told to the plugins
+	telling    bool
+	background sync.WaitGroup
+
+	// life is that of the background: a turn's context ends with the turn.
+	life    context.Context
+	endLife context.CancelCauseFunc
 }
 
 // Open makes a chat that shows an existing session. It takes no lock and writes
@@ -92,9 +97,10 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 	}
 	live, err := store.Read(ctx, ref)
 	if err != nil {
-		return nil, asError(ref, err)
+		return nil, StoreError(err)
 	}
 	c.revision = live.Revision
+	c.life, c.endLife = context.WithCancelCause(context.WithoutCancel(ctx))
 	return c, nil
 }
 
@@ -118,8 +124,7 @@ func (c *Chat) Switch(ref session.Ref) {
 // Send takes one line: a command, or a message that the model answers. What
 // comes of it goes to the sink, errors included; the error is returned so that
 // a program can tell. When ctx ends during a turn, what came until then is kept
-// and durable before Send returns the context's error. A command that nobody
-// knows is answered with a notice and is no error.
+// and durable before Send returns the context's error.
 func (c *Chat) Send(ctx context.Context, line string) error {
 	select {
 	case c.sending <- struct{}{}:
@@ -164,14 +169,10 @@ func (c *Chat) Close(ctx context.Context) error {
 	case <-told:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-		c.mu.Lock()
-		c.closed, c.events = true, nil
-		if c.stopTelling != nil {
-			c.stopTelling()
-		}
-		c.mu.Unlock()
+		c.endLife(err)
 		<-told
 	}
+	c.endLife(nil)
 	c.flush()
 	return err
 }
@@ -206,7 +207,7 @@ func (c *Chat) showNotices() {
 const tellTimeout = 30 * time.Second
 
 // tell queues an event for the plugins.
-func (c *Chat) tell(ctx context.Context, e plugin.Event) {
+func (c *Chat) tell(e plugin.Event) {
 	if c.opts.Notify == nil {
 		return
 	}
@@ -215,31 +216,35 @@ func (c *Chat) tell(ctx context.Context, e plugin.Event) {
 	c.events = append(c.events, e)
 	if !c.telling {
 		c.telling = true
-		c.background.Go(func() { c.tellAll(context.WithoutCancel(ctx)) })
+		c.background.Go(c.tellAll)
 	}
 }
 
-func (c *Chat) tellAll(ctx context.Context) {
+// tellAll tells the plugins, one event after the other. After the end of the
+// background's life the rest counts as failed, so that people hear of it.
+func (c *Chat) tellAll() {
 	for {
 		c.mu.Lock()
-		if len(c.events) == 0 || c.closed {
+		if len(c.events) == 0 {
 			c.telling = false
 			c.mu.Unlock()
 			return
 		}
 		e := c.events[0]
 		c.events = c.events[1:]
-		callCtx, cancel := context.WithTimeout(ctx, tellTimeout)
-		c.stopTelling = cancel
 		c.mu.Unlock()
 
-		notices, err := c.opts.Notify(callCtx, e)
-		cancel()
+		var notices []string
+		err := context.Cause(c.life)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(c.life, tellTimeout)
+			notices, err = c.opts.Notify(ctx, e)
+			cancel()
+		}
 		if err != nil {
 			notices = append(notices, "after the turn: "+plugin.AsError(err).Text())
 		}
 		c.mu.Lock()
-		c.stopTelling = nil
 		c.notices = append(c.notices, notices...)
 		c.mu.Unlock()
 	}

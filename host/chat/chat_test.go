@@ -280,7 +280,15 @@ func newPad(t *testing.T, d *desk) *pad {
 				p.states[in.Arg("name")] = live.Doc.Clone()
 				return strings.TrimSpace("saved " + in.Arg("name") + " " + in.String("note")), nil
 			}),
-			verb(dispatch.Verb{Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true},
+			verb(dispatch.Verb{
+				Name: "load", Summary: "loads", Args: name, Effect: plugin.EffectWrite, AfterTurn: true,
+				Check: func(_ context.Context, in *dispatch.Invocation) error {
+					if in.Arg("name") == "v0" {
+						return plugin.Errorf(plugin.InvalidName, "v0 is no name").WithHint("try v1")
+					}
+					return nil
+				},
+			},
 				func(ctx context.Context, in *dispatch.Invocation) (string, error) {
 					return "loaded " + in.Arg("name"), p.load(ctx, d.store, ref(in.Call), in.Arg("name"))
 				}),
@@ -435,6 +443,7 @@ func TestSlashLeavesNoTrace(t *testing.T) {
 	d.equal("a shortcut", []string{"answer: saved v2"}, d.send(`/SNAPSHOT v2`))
 	d.equal("typographic", []string{"answer: saved sql opt é ü"}, d.send("/pad save “sql opt” —note=“é ü”"))
 	d.equal("unknown", []string{"error: usage: unknown command /pdd; did you mean /pad?"}, d.fail(plugin.Usage, "/pdd save v1"))
+	d.equal("a verb alone", []string{"error: usage: unknown command /save; did you mean /pad save?"}, d.fail(plugin.Usage, "/save v1"))
 	d.equal("open quote", []string{`error: usage: the quote at character 11 is not closed: "open; close it, or write a backslash before it`}, d.fail(plugin.Usage, `/pad save "open`))
 	d.equal("a plugin's error", []string{"error: not_found: there is no v9; save it first"}, d.fail(plugin.NotFound, "/pad load v9"))
 	d.equal("a foreign session", []string{"error: usage: --session: a slash command works on its own chat's session; leave it out, or use the command line"}, d.fail(plugin.Usage, "/pad save v1 --session=s2"))
@@ -456,11 +465,11 @@ func TestBuiltins(t *testing.T) {
 		line string
 		want []string // parts of the answer
 	}{
-		{"/help", []string{"/session", "/events [n]", "/pad ", "keeps states of a session (plugin notepad)", "/snapshot", "(/pad save)", "// sends"}},
+		{"/help", []string{"/session", "/events [n]", "/pad ", "keeps states of a session (plugin notepad)", "/snapshot", "(/pad save)", "//  "}},
 		{"/help pad", []string{"save", "load"}},
 		{"/help /pad save", []string{"--note"}},
 		{"/pad save --help", []string{"--note"}},
-		{"/HELP events", []string{"/events [n]  shows the last events"}},
+		{"/HELP events", []string{"/events [n]  Show the last events"}},
 		{"/session", []string{"session   s1", "project   default", "title     hi", "messages  2", "model     offline/echo", "cwd       /home/me"}},
 		{"/tools", []string{"pad_manage  notepad  keeps states of a session"}},
 		{"/events 2", []string{"turn 1:", "the last 2", "run_finished", "turn_end"}},
@@ -505,7 +514,7 @@ func TestNewSwitches(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.send("hi")
-	d.equal("new", []string{`notice: this chat now shows session s2 of project default: "Fresh", 0 messages`, "answer: started s2"}, d.send("/new"))
+	d.equal("new", []string{"answer: started s2", `notice: this chat now shows session s2 of project default: "Fresh", 0 messages`}, d.send("/new"))
 	d.equal("a fresh conversation", []string{"text: " + first}, d.send("hi"))
 	if n := len(d.messages()); n != 2 {
 		t.Errorf("the old session has %d messages, want 2", n)

@@ -233,6 +233,33 @@ func TestKilledBetweenTools(t *testing.T) {
 	dead.equal("told once", []string{"text: " + seen("and", 3, "go")}, dead.send("and"))
 }
 
+// What is mended after a death may seal records. The chunks are not stored
+// before the next write, and the turn reads them before that.
+func TestKilledInALongCall(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	note := strings.Repeat("x", 2*transcript.MaxChunk)
+	copied := t.TempDir()
+	d.shown.on = func(e chat.Event) {
+		if e.Kind == chat.EventToolStarted {
+			if err := os.CopyFS(filepath.Join(copied, "sessions"), os.DirFS(d.dir)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	line := `call pad_manage {"action":"save","name":"v1","note":"` + note + `"}`
+	d.send(line)
+
+	dead := reopen(t, copied)
+	shown := dead.send("go on")
+	if got, want := shown[len(shown)-1], "text: "+seen("go on", 2, line[:59]+"…"); got != want {
+		t.Errorf("shown %q, want %q", got, want)
+	}
+	if history := dead.history(); len(history) != 5 || history[2] != "tool of call_1: interrupted" {
+		t.Errorf("%d items of history, want 5 with an interrupted call", len(history))
+	}
+}
+
 func TestStoppedAfterTwentyTurns(t *testing.T) {
 	t.Parallel()
 	for _, sig := range append(stopSignals(), os.Kill) {

@@ -6,25 +6,55 @@ import (
 
 	"sess/plugin"
 	"sess/store/session"
+	"sess/store/transcript"
 )
 
-// asError gives an error of the session store its code and a way on.
-func asError(ref session.Ref, err error) error {
+// StoreError turns an error of the session store into the one type that crosses
+// to plugins and surfaces. It is the only place that does, for chats and for the
+// rest of the host; nil stays nil.
+func StoreError(err error) error {
 	if err == nil {
 		return nil
 	}
-	code, hint := plugin.Code(""), ""
-	switch {
-	case errors.Is(err, session.ErrNotFound):
-		code, hint = plugin.NotFound, "it was removed meanwhile; open another session"
-	case errors.Is(err, session.ErrConflict):
-		code, hint = plugin.Conflict, "send the message again"
-	case errors.Is(err, session.ErrDamaged):
-		code, hint = plugin.Corrupt, "restore it from a snapshot"
-	case errors.Is(err, session.ErrNewer):
-		code, hint = plugin.NewerFormat, "update this program"
-	default:
-		return plugin.AsError(fmt.Errorf("session %s: %w", ref.ID, err))
+	if _, ok := errors.AsType[*plugin.Error](err); ok {
+		return err
 	}
-	return plugin.Errorf(code, "%w", err).WithHint("%s", hint)
+	code := func(c plugin.Code, hint string, args ...any) error {
+		e := *plugin.AsError(err)
+		e.Code, e.Hint = c, fmt.Sprintf(hint, args...)
+		return &e
+	}
+	if e, ok := errors.AsType[*session.IDError](err); ok {
+		out := plugin.Errorf(plugin.InvalidName, "%q: %s", e.Text, e.Reason)
+		out.Err = err
+		switch {
+		case e.Session: // one that is there is looked for
+			return out.WithHint("sess sessions list shows all sessions")
+		case e.Suggestion != "":
+			return out.WithHint("try %s", e.Suggestion)
+		}
+		return out.WithHint("an id has letters, digits, hyphens and underscores, at most 64")
+	}
+	switch {
+	case errors.Is(err, session.ErrUndecided):
+		// The codes of refusals would tell a plugin that nothing happened.
+		return code(plugin.Internal, "")
+	case errors.Is(err, session.ErrNotFound):
+		return code(plugin.NotFound, "sess sessions list shows all sessions")
+	case errors.Is(err, session.ErrConflict):
+		return code(plugin.Conflict, "look at it again with sess sessions show, then repeat the command")
+	case errors.Is(err, session.ErrLocked):
+		return code(plugin.Busy, "wait until its turn has ended, or stop that process, then repeat the command")
+	case errors.Is(err, session.ErrNewer):
+		return code(plugin.NewerFormat, "use the newer version of this program that wrote it")
+	case errors.Is(err, session.ErrExists):
+		return code(plugin.Exists, "choose another id")
+	case errors.Is(err, session.ErrVoid):
+		return code(plugin.Conflict, "repeat the command")
+	case errors.Is(err, session.ErrDamaged):
+		return code(plugin.Corrupt, "load a snapshot to bring the conversation back: sess list --include-auto")
+	case errors.Is(err, session.ErrMissing), errors.Is(err, transcript.ErrDamaged): // a chunk
+		return code(plugin.Corrupt, "load a snapshot to bring the conversation back: sess verify shows which are whole")
+	}
+	return plugin.AsError(err)
 }

@@ -24,11 +24,11 @@ func record(v any) transcript.Record {
 }
 
 // decode iterates over the records of a list, from the given one on, that have
-// the shape of T. Others, which a provider or another program may keep there,
+// the shape of T, whether they are stored yet or not. Others, which a provider or another program may keep there,
 // are left out.
-func decode[T any](store *session.Store, list *transcript.List, from int) iter.Seq2[T, error] {
+func decode[T any](live *session.Live, name string, from int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for r, err := range list.All(store.Plain, from, math.MaxInt) {
+		for r, err := range live.Doc.List(name).All(live.Load, from, math.MaxInt) {
 			var v T
 			if err != nil {
 				yield(v, err)

@@ -17,10 +17,28 @@ type Input struct {
 	// Prompt is where a person is asked for the next line; nil where nobody
 	// waits for one, such as a pipe.
 	Prompt io.Writer
+	// Editor asks a person in place of Reader and Prompt. It may be nil.
+	Editor Editor
 	// Interrupt ends the turn that runs, and nothing else, with every value
 	// that it sends (Ctrl-C). It may be nil.
 	Interrupt <-chan struct{}
 }
+
+// person says whether somebody waits for each line to be asked for.
+func (in Input) person() bool { return in.Prompt != nil || in.Editor != nil }
+
+// Editor lets a person write a line. It is asked for one line at a time, and
+// only when one is wanted, so that it may change how the terminal behaves
+// meanwhile.
+type Editor interface {
+	// ReadLine asks with a prompt; a message is worth remembering, unlike the
+	// answer to a question. It returns io.EOF when the person wants to leave, and
+	// ErrInterrupted for Ctrl-C; it has ended the line on the screen then.
+	ReadLine(prompt string, message bool) (string, error)
+}
+
+// ErrInterrupted is what an [Editor] returns for Ctrl-C.
+var ErrInterrupted = errors.New("interrupted")
 
 const (
 	prompt   = "> "
@@ -39,19 +57,16 @@ type line struct {
 // Lines may have any length. A read that is blocked when Run returns goes on in
 // the background until the reader gives something or ends.
 func (c *Chat) Run(ctx context.Context, in Input) error {
-	lines, done := make(chan line), make(chan struct{})
-	defer close(done)
-	go readLines(in.Reader, lines, done)
-	if in.Prompt != nil {
-		c.greet()
+	s := newSource(in)
+	defer s.close()
+	if in.person() {
+		c.greet(ctx)
 	}
 	var failed error
 	for {
 		c.flush()
-		if in.Prompt != nil {
-			_, _ = io.WriteString(in.Prompt, prompt)
-		}
-		next, err := awaitLine(ctx, c, in, lines)
+		s.ask(prompt)
+		next, err := awaitLine(ctx, c, in, s)
 		switch {
 		case err != nil || errors.Is(next.err, io.EOF):
 			if in.Prompt != nil {
@@ -64,13 +79,13 @@ func (c *Chat) Run(ctx context.Context, in Input) error {
 		case next.err != nil:
 			return plugin.Errorf(plugin.Unavailable, "cannot read the next line: %w", next.err)
 		}
-		err = c.sendInterruptibly(ctx, in, next.text, lines)
+		err = c.sendInterruptibly(ctx, in, next.text, s)
 		switch {
 		case errors.Is(err, ErrExit):
 			return failed
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && in.Prompt == nil:
+		case err != nil && !in.person():
 			failed = err
 		}
 	}
@@ -83,25 +98,26 @@ func (c *Chat) SendAlone(ctx context.Context, line string) error {
 }
 
 // awaitLine waits for the next line. An interrupt at the prompt ends nothing.
-func awaitLine(ctx context.Context, c *Chat, in Input, lines <-chan line) (line, error) {
+func awaitLine(ctx context.Context, c *Chat, in Input, s *source) (line, error) {
 	for {
 		select {
 		case <-ctx.Done():
 			return line{}, context.Cause(ctx)
 		case <-in.Interrupt:
-			c.emit(Event{Kind: EventNotice, Text: "nothing runs; Ctrl-D or /exit leaves"})
-			if in.Prompt != nil {
-				_, _ = io.WriteString(in.Prompt, prompt)
+		case next := <-s.lines:
+			s.took()
+			if !errors.Is(next.err, ErrInterrupted) {
+				return next, nil
 			}
-		case next := <-lines:
-			return next, nil
 		}
+		c.emit(Event{Kind: EventNotice, Text: "nothing runs; Ctrl-D or /exit leaves"})
+		s.ask(prompt)
 	}
 }
 
 // sendInterruptibly is Send, ended by ctx or by an interrupt. Meanwhile it has
 // the person's answers; without a person everything that needs one is refused.
-func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, lines <-chan line) error {
+func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sent := make(chan error, 1)
@@ -116,48 +132,113 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, lin
 			cancel()
 			answers = nil
 		case call = <-c.question:
-			if in.Prompt == nil {
+			if !in.person() {
 				_ = c.decide(call, unasked) // if it waits no more, all is well
 				break
 			}
-			_, _ = io.WriteString(in.Prompt, question)
-			answers = lines
+			s.ask(question)
+			answers = s.lines
 		case next := <-answers:
+			s.took()
 			answers = nil
+			if errors.Is(next.err, ErrInterrupted) {
+				cancel()
+				break
+			}
 			yes := strings.ToLower(strings.TrimSpace(next.text))
 			_ = c.Allow(call, next.err == nil && (yes == "y" || yes == "yes"))
 		}
 	}
 }
 
-func (c *Chat) greet() {
+func (c *Chat) greet(ctx context.Context) {
 	ref := c.Ref()
-	c.emit(Event{Kind: EventNotice, Text: fmt.Sprintf(
-		"session %s of project %s, model %s; /help lists the commands, Ctrl-D leaves", ref.ID, ref.Project, c.model.Name(),
-	)})
+	text := fmt.Sprintf("session %s of project %s, model %s", ref.ID, ref.Project, c.model.Name())
+	if live, err := c.store.Read(ctx, ref); err == nil && live.Doc.Meta.Messages > 0 {
+		text += fmt.Sprintf("; going on with %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)
+	}
+	c.emit(Event{Kind: EventNotice, Text: text})
+	c.emit(Event{Kind: EventNotice, Text: "/help lists the commands, Ctrl-D leaves"})
 	if selected, err := c.store.Selected(ref); err == nil && selected != "" {
 		c.emit(Event{Kind: EventNotice, Text: "a snapshot is selected, so nothing can be sent; /live goes back to the conversation"})
 	}
 }
 
+// source gives the lines of an [Input]. Its methods are for one goroutine.
+type source struct {
+	lines chan line
+	done  chan struct{} // closed when no more lines are wanted
+
+	prompts io.Writer   // nil: nobody is prompted
+	asks    chan string // nil: lines come without being asked for
+	waiting bool        // an editor was asked, and its line was not taken yet
+}
+
+func newSource(in Input) *source {
+	s := &source{lines: make(chan line), done: make(chan struct{})}
+	if in.Editor == nil {
+		s.prompts = in.Prompt
+		go s.readLines(in.Reader)
+		return s
+	}
+	s.asks = make(chan string)
+	go func() {
+		for {
+			select {
+			case p := <-s.asks:
+				text, err := in.Editor.ReadLine(p, p == prompt)
+				if !s.send(line{text, err}) {
+					return
+				}
+			case <-s.done:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// close lets the source's goroutine end.
+func (s *source) close() { close(s.done) }
+
+// ask asks for the next line. A person who is being asked already, for an
+// answer that is of no use any more, gives that line instead.
+func (s *source) ask(prompt string) {
+	switch {
+	case s.prompts != nil:
+		_, _ = io.WriteString(s.prompts, prompt)
+	case s.asks != nil && !s.waiting:
+		s.waiting = true
+		s.asks <- prompt
+	}
+}
+
+// took notes that a line was received.
+func (s *source) took() { s.waiting = false }
+
+func (s *source) send(l line) bool {
+	select {
+	case s.lines <- l:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
 // readLines sends every line without its end, and then why there are no more,
 // as often as somebody wants to know.
-func readLines(r io.Reader, lines chan<- line, done <-chan struct{}) {
+func (s *source) readLines(r io.Reader) {
 	br := bufio.NewReader(r)
 	for {
 		text, err := br.ReadString('\n')
 		if err == nil || text != "" {
 			text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
-			select {
-			case lines <- line{text: text}:
-			case <-done:
+			if !s.send(line{text: text}) {
 				return
 			}
 		}
 		for err != nil {
-			select {
-			case lines <- line{err: err}:
-			case <-done:
+			if !s.send(line{err: err}) {
 				return
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -49,9 +50,12 @@ func TestRunWithAPerson(t *testing.T) {
 	if got, want := prompts.String(), "> > > \n"; got != want {
 		t.Errorf("prompts %q, want %q", got, want)
 	}
-	if got, want := d.shown.take()[0], "notice: session s1 of project default, model offline/echo; /help lists the commands, Ctrl-D leaves"; got != want {
-		t.Errorf("greeting %q, want %q", got, want)
+	help := "notice: /help lists the commands, Ctrl-D leaves"
+	d.equal("greeting", []string{"notice: session s1 of project default, model offline/echo", help}, d.shown.take()[:2])
+	if err := d.chat.Run(t.Context(), chat.Input{Reader: strings.NewReader(""), Prompt: io.Discard}); err != nil {
+		t.Errorf("Run = %v", err)
 	}
+	d.equal("greeting of one who comes back", []string{`notice: session s1 of project default, model offline/echo; going on with "hi", 2 messages`, help}, d.shown.take())
 }
 
 func TestRunInterrupts(t *testing.T) {
@@ -82,8 +86,8 @@ func TestRunInterrupts(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	shown := d.shown.take()
-	d.equal("at the prompt", []string{"notice: nothing runs; Ctrl-D or /exit leaves"}, shown[1:2])
-	d.equal("in the turn", []string{"notice: interrupted; what came until then is kept", "text: " + seen("hi", 2, "slow 100000 1ms")}, shown[3:])
+	d.equal("at the prompt", []string{"notice: nothing runs; Ctrl-D or /exit leaves"}, shown[2:3])
+	d.equal("in the turn", []string{"notice: interrupted; what came until then is kept", "text: " + seen("hi", 2, "slow 100000 1ms")}, shown[4:])
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
@@ -158,6 +162,61 @@ func TestRunAsksThePerson(t *testing.T) {
 			}
 			if tt.person != strings.Contains(prompts.String(), "> allow it? [y/N] ") {
 				t.Errorf("prompts %q", prompts.String())
+			}
+		})
+	}
+}
+
+// typist is an [chat.Editor] that gives prepared lines and notes how it was
+// asked for them.
+type typist struct {
+	lines []string // "^C" is an interrupt; after the last one comes the end
+	asked []string
+}
+
+func (e *typist) ReadLine(prompt string, message bool) (string, error) {
+	e.asked = append(e.asked, fmt.Sprintf("%s%t", prompt, message))
+	if len(e.lines) == 0 {
+		return "", io.EOF
+	}
+	text := e.lines[0]
+	e.lines = e.lines[1:]
+	if text == "^C" {
+		return "", chat.ErrInterrupted
+	}
+	return text, nil
+}
+
+func TestRunWithAnEditor(t *testing.T) {
+	t.Parallel()
+	const call = `call pad_manage {"action":"save","name":"v1"}`
+	for _, tt := range []struct {
+		rule         string
+		lines, asked []string
+		want         []string // of what is shown after the greeting
+	}{
+		{"lines are asked for one by one", []string{"hi", "a\nb"}, []string{"> true", "> true", "> true"}, []string{"text: " + first, "text: " + seen("a\nb", 2, "hi")}},
+		{"an interrupt at the prompt ends nothing", []string{"^C", "hi"}, []string{"> true", "> true", "> true"}, []string{"notice: nothing runs; Ctrl-D or /exit leaves", "text: " + first}},
+		{"a failure does not end it", []string{"/nope"}, []string{"> true", "> true"}, nil},
+		{"an answer is no message", []string{call, "y"}, []string{"> true", "allow it? [y/N] false", "> true"}, nil},
+		{"an interrupt instead of an answer ends the turn", []string{call, "^C"}, []string{"> true", "allow it? [y/N] false", "> true"}, nil},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.opts.Confirm = []string{"save"}
+			d.open(offline(t))
+			e := &typist{lines: tt.lines}
+			if err := d.chat.Run(t.Context(), chat.Input{Editor: e}); err != nil {
+				t.Errorf("Run = %v", err)
+			}
+			shown := d.shown.take()
+			d.equal("prompts", tt.asked, e.asked)
+			if tt.want != nil {
+				d.equal("shown", tt.want, shown[2:])
+			}
+			if all := strings.Join(shown, "\n"); tt.lines[len(tt.lines)-1] == "^C" && !strings.Contains(all, "tool_finished: pad_manage failed=true error (unavailable): pad save v1: interrupted before a person answered\nnotice: interrupted; what came until then is kept") {
+				t.Errorf("shown:\n%s\nwant that the turn was interrupted", all)
 			}
 		})
 	}

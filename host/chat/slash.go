@@ -25,13 +25,13 @@ type builtin struct {
 // builtins lists the chat's own commands in the order of help.
 func builtins() []builtin {
 	return []builtin{
-		{"help", "[command [verb]]", "lists the commands, or explains one", (*Chat).help},
-		{"session", "", "shows what session this is", (*Chat).showSession},
-		{"events", "[n]", "shows the last events of the latest turn", (*Chat).showEvents},
-		{"tools", "", "lists what the model may call", (*Chat).showTools},
-		{"live", "", "leaves a snapshot that is shown, back to the conversation", (*Chat).goLive},
-		{"exit", "", "leaves the chat; the session stays", exit},
-		{"quit", "", "is the same as /exit", exit},
+		{"help", "[command [verb]]", "List the commands, or explain one", (*Chat).help},
+		{"session", "", "Show what session this is", (*Chat).showSession},
+		{"events", "[n]", "Show the last events of the latest turn", (*Chat).showEvents},
+		{"tools", "", "List what the model may call", (*Chat).showTools},
+		{"live", "", "Leave a snapshot that is shown, back to the conversation", (*Chat).goLive},
+		{"exit", "", "Leave the chat; the session stays", exit},
+		{"quit", "", "The same as /exit", exit},
 	}
 }
 
@@ -51,7 +51,7 @@ func exit(*Chat, context.Context, []string) (plugin.Result, error) { return plug
 // the line asked for JSON.
 func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) {
 	commands := c.opts.Commands()
-	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands)}
+	lower := surfaces.Slash{Builtins: Builtins(), Specs: specs(commands), Absent: c.opts.Absent}
 	call, err := lower.Lower(text)
 	if err != nil {
 		return call.JSON, err
@@ -75,6 +75,8 @@ func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) 
 			effect = verb.Effect
 		}
 		result, err = c.dispatch(ctx, commands, call)
+		// What it did is told first, then what the chat shows because of it.
+		defer c.settle(context.WithoutCancel(ctx))
 	}
 	if err != nil {
 		return call.JSON, err
@@ -90,9 +92,7 @@ func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.S
 		c.see(live)
 	}
 	command := commands[slices.IndexFunc(commands, func(o Command) bool { return o.Spec.Command == call.Spec.Command })]
-	result, err := command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
-	c.settle(context.WithoutCancel(ctx))
-	return result, err
+	return command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
 }
 
 func specs(commands []Command) []plugin.Spec {
@@ -126,16 +126,21 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "there is no help on %q", words[0]).WithHint("/help lists the commands")
 	}
 	rows := [][]string{}
-	for _, b := range builtins() {
-		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
-	}
 	for _, o := range commands {
-		rows = append(rows, []string{"/" + o.Spec.Command, o.Spec.Summary + " (plugin " + o.Plugin + ")"})
+		summary := o.Spec.Summary
+		if o.Plugin != "" && o.Plugin != o.Spec.Command {
+			summary += " (plugin " + o.Plugin + ")"
+		}
+		rows = append(rows, []string{"/" + o.Spec.Command, summary})
 		for _, s := range o.Spec.Shortcuts {
 			rows = append(rows, []string{"/" + s.Name, fmt.Sprintf("%s (/%s %s)", s.Summary, o.Spec.Command, strings.Join(s.Argv, " "))})
 		}
 	}
-	return plugin.Result{Text: table(rows) + "\n// sends a message that begins with a slash"}, nil
+	for _, b := range builtins() {
+		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
+	}
+	rows = append(rows, []string{"//", "Begin a message with a slash: //etc is sent as /etc"})
+	return plugin.Result{Text: table(rows)}, nil
 }
 
 // sessionInfo is the data of /session.
@@ -157,11 +162,11 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 	ref := c.Ref()
 	live, err := c.store.Read(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	info := sessionInfo{
 		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
@@ -206,7 +211,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	ref := c.Ref()
 	turns, err := c.store.Turns(ctx, ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if len(turns) == 0 {
 		return plugin.Result{Text: "no turn has run in this session yet", Data: json.RawMessage("[]")}, nil
@@ -214,7 +219,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 	last := turns[len(turns)-1]
 	events, warnings, err := c.store.ReadTurn(ctx, ref, last)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	shown := events[max(0, len(events)-most):]
 	text := fmt.Sprintf("turn %d: %d events", last, len(events))
@@ -272,13 +277,13 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 	ref := c.Ref()
 	selected, err := c.store.Selected(ref)
 	if err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	if selected == "" {
 		return plugin.Result{Text: "the conversation itself is shown already"}, nil
 	}
 	if err := c.store.Select(ctx, ref, ""); err != nil {
-		return plugin.Result{}, asError(ref, err)
+		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil
 }

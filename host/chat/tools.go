@@ -137,7 +137,6 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 		return surfaces.ToolRender(plugin.Result{}, err)
 	}
 	request := t.call(plugin.CallerTool, lowered.Argv)
-	request.Turn = t.id
 	for _, f := range []struct {
 		field *string
 		given string
@@ -146,14 +145,22 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 			*f.field = f.given
 		}
 	}
+	queue := false
+	if request.Project == t.ref.Project && request.Session == t.ref.ID {
+		request.Turn = t.id
+		if queue = lowered.Verb.AfterTurn; queue { // inside a turn such a call is a check
+			if _, err := command.Dispatcher.Dispatch(ctx, request, nil); err != nil {
+				return surfaces.ToolRender(plugin.Result{}, err)
+			}
+		}
+	}
 	if t.mustConfirm(&command.Spec, lowered.Verb) {
 		what := queued{command, request}.String()
 		if err := t.confirm(ctx, call, what); err != nil {
 			return surfaces.ToolRender(plugin.Result{}, err)
 		}
 	}
-	own := request.Project == t.ref.Project && request.Session == t.ref.ID
-	if lowered.Verb.AfterTurn && own {
+	if queue {
 		request.Turn, request.Caller = "", plugin.CallerHost
 		t.queue = append(t.queue, queued{command: command, call: request})
 		return fmt.Sprintf("queued: %s runs when this turn ends", lowered.Verb.Name), false
@@ -195,7 +202,7 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	t.question <- call.ID
 	select {
 	case <-ctx.Done():
-		return plugin.AsError(ctx.Err())
+		return &plugin.Error{Code: plugin.Unavailable, Message: what + ": interrupted before a person answered", Err: ctx.Err()}
 	case v := <-answer:
 		if err := t.write(ctx); err != nil || v == allowed {
 			return err

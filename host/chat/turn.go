@@ -67,7 +67,7 @@ func (c *Chat) turn(ctx context.Context, text string) error {
 	if queueErr := t.runQueue(ctx); queueErr != nil {
 		err = errors.Join(err, queueErr)
 	}
-	c.tell(ctx, plugin.Event{
+	c.tell(plugin.Event{
 		Kind: plugin.EventTurnEnded, Agent: cmp.Or(c.opts.Agent, "main"),
 		Project: t.ref.Project, Session: t.ref.ID, Turn: t.id, Revision: t.live.Revision,
 	})
@@ -81,7 +81,7 @@ func (t *turn) run(ctx context.Context, text string) (err error) {
 	}
 	defer func() {
 		if unlockErr := t.locked.Unlock(); err == nil && unlockErr != nil {
-			err = asError(t.ref, unlockErr)
+			err = StoreError(unlockErr)
 		}
 	}()
 	if err := t.begin(ctx, text); err != nil {
@@ -108,13 +108,13 @@ func (t *turn) lock(ctx context.Context) (*session.Locked, error) {
 		e.Err = err
 		return nil, e.WithHint("send the message again when that has ended").WithDetail("session", t.ref.ID)
 	}
-	return nil, asError(t.ref, err)
+	return nil, StoreError(err)
 }
 
 // begin reads the session and stores the user's message, durably.
 func (t *turn) begin(ctx context.Context, text string) (err error) {
 	if t.live, err = t.locked.Read(ctx); err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	t.see(t.live)
 	for _, n := range t.live.Notices {
@@ -122,18 +122,18 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 	}
 	selected, err := t.store.Selected(t.ref)
 	if err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	if selected != "" {
 		return plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", t.ref.ID).
 			WithHint("/live goes back to the conversation").WithDetail("snapshot", selected)
 	}
 	if t.history, err = t.pastHistory(); err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	if t.live.Interrupted {
 		if err := t.recover(ctx); err != nil {
-			return asError(t.ref, err)
+			return StoreError(err)
 		}
 	}
 	now := t.opts.Now()
@@ -151,13 +151,13 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text}),
 		t.describe(text),
 	); err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	t.live.Status, t.live.Error = session.StatusRunning, ""
 	t.live.ActiveRun = json.RawMessage(record(map[string]any{"turn": t.id, "messageId": t.message.ID, "startedAt": now.UnixMilli()}))
 	log, err := t.locked.BeginTurn(ctx, session.TurnHeader{Turn: t.id, Input: text, Time: now, Model: t.model.Name()})
 	if err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	for _, w := range log.Warnings {
 		t.notice(w)
@@ -174,8 +174,8 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 // log takes the place of the log it was mended from. What the model had said
 // becomes part of what it knows, as after an interruption.
 func (t *turn) recover(ctx context.Context) error {
-	messages := t.live.Doc.List(transcript.ListMessages)
-	for m, err := range decode[transcript.Message](t.store, messages, messages.Records-1) {
+	last := t.live.Doc.List(transcript.ListMessages).Records - 1
+	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, last) {
 		if err != nil {
 			return err
 		}
@@ -324,7 +324,7 @@ func (t *turn) write(ctx context.Context) error {
 	t.message.Content = t.content.String()
 	last := t.live.Doc.List(transcript.ListMessages).Records - 1
 	if err := t.live.Splice(transcript.ListMessages, last, last+1, record(t.message)); err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	if n := len(t.activities); n > 0 {
 		records := make([]transcript.Record, n)
@@ -332,7 +332,7 @@ func (t *turn) write(ctx context.Context) error {
 			records[i] = record(t.activities[i])
 		}
 		if err := t.live.Splice(transcript.ListActivities, t.firstOpen, t.firstOpen+t.stored, records...); err != nil {
-			return asError(t.ref, err)
+			return StoreError(err)
 		}
 		t.stored = n
 	}
@@ -343,7 +343,7 @@ func (t *turn) write(ctx context.Context) error {
 func (t *turn) commit(ctx context.Context) error {
 	revision, err := t.locked.Write(ctx, t.live, t.live.Revision)
 	if err != nil {
-		return asError(t.ref, err)
+		return StoreError(err)
 	}
 	t.live.Revision = revision
 	t.saw(revision)
@@ -370,10 +370,9 @@ func (t *turn) remember(item transcript.HistoryItem) error {
 // session that another program wrote has messages only; they are then stored as
 // history, too.
 func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
-	stored := t.live.Doc.List(transcript.ListHistory)
-	if stored.Records > 0 {
-		items := make([]transcript.HistoryItem, 0, stored.Records)
-		for item, err := range decode[transcript.HistoryItem](t.store, stored, 0) {
+	if n := t.live.Doc.List(transcript.ListHistory).Records; n > 0 {
+		items := make([]transcript.HistoryItem, 0, n)
+		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, 0) {
 			if err != nil {
 				return nil, err
 			}
@@ -384,7 +383,7 @@ func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
 		return items, nil
 	}
 	var items []transcript.HistoryItem
-	for m, err := range decode[transcript.Message](t.store, t.live.Doc.List(transcript.ListMessages), 0) {
+	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, 0) {
 		if err != nil {
 			return nil, err
 		}

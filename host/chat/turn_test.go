@@ -255,6 +255,12 @@ func TestQueuedUntilTheTurnEnds(t *testing.T) {
 	}
 	d.equal("no notice of what the chat did itself", []string{"text: " + seen("three", 2, "one")}, d.send("three"))
 
+	d.equal("a call that could not run", []string{
+		`tool_started: pad_manage {"action":"load","name":"v0"}`,
+		"tool_finished: pad_manage failed=true error (invalid_name): v0 is no name; try v1",
+		"text: pad_manage answered:\n> error (invalid_name): v0 is no name; try v1",
+	}, d.send(`call pad_manage {"action":"load","name":"v0"}`))
+
 	shown := d.fail(plugin.NotFound, `call pad_manage {"action":"load","name":"v9"}`)
 	d.equal("a queued call that fails", []string{"error: not_found: queued pad load v9: there is no v9; save it first"}, shown[len(shown)-1:])
 	d.equal("new from the model", []string{
@@ -325,7 +331,8 @@ func TestCloseGivesUpOnPlugins(t *testing.T) {
 	if err := d.chat.Close(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Close = %v, want context canceled", err)
 	}
-	d.equal("told", []string{"notice: after the turn: context canceled"}, d.shown.take())
+	// One for each turn, also for the one that was still waiting.
+	d.equal("told", []string{"notice: after the turn: context canceled", "notice: after the turn: context canceled"}, d.shown.take())
 }
 
 func TestTornEventLogIsTold(t *testing.T) {
@@ -404,5 +411,42 @@ func TestCancelWhileAPersonIsAsked(t *testing.T) {
 	}
 	if live := d.live(); live.Status != session.StatusIdle {
 		t.Errorf("status %q, want idle", live.Status)
+	}
+}
+
+// What the store finds wrong with a session is told under the code that says
+// what to do about it.
+func TestWhatIsWrongWithASession(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", transcript.MaxChunk)
+	for _, tt := range []struct {
+		what string
+		harm func(d *desk, chunk string) error
+		code plugin.Code
+	}{
+		{"a damaged chunk", func(_ *desk, chunk string) error { return os.WriteFile(chunk, []byte("no chunk"), 0o600) }, plugin.Corrupt},
+		{"a missing chunk", func(_ *desk, chunk string) error { return os.Remove(chunk) }, plugin.Corrupt},
+		{"a damaged file", func(d *desk, _ string) error {
+			return os.WriteFile(filepath.Join(d.dir, "default", "s1.json"), []byte("{"), 0o600)
+		}, plugin.Corrupt},
+		{"no file", func(d *desk, _ string) error { return os.Remove(filepath.Join(d.dir, "default", "s1.json")) }, plugin.NotFound},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.send(long, "hi")
+			chunks, err := filepath.Glob(filepath.Join(d.dir, ".chunks", "*.zst"))
+			if err != nil || len(chunks) == 0 {
+				t.Fatalf("chunks: %v, %v", chunks, err)
+			}
+			for _, chunk := range chunks {
+				if err := tt.harm(d, chunk); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			if shown := d.fail(tt.code, "go on"); !strings.Contains(strings.Join(shown, "\n"), "; ") {
+				t.Errorf("shown %q, want a way on", shown)
+			}
+		})
 	}
 }

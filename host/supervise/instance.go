@@ -95,7 +95,7 @@ func (s *Supervisor) launchProcess(ctx context.Context, n int) (instance, error)
 	if cmd.Dir == "" {
 		cmd.Dir = filepath.Dir(s.cfg.Exe)
 	}
-	cmd.Env = environment(s.cfg.Env)
+	cmd.Env = environment(s.cfg.Environ, s.cfg.Env)
 	expect := expectation{id: m.ID, version: m.Version, path: s.cfg.Exe, mux: m.UsesMux(), mtls: s.cfg.MTLS}
 	r := &running{process: newProcess(cmd, expect, &output{log: s.log})}
 

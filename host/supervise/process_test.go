@@ -187,6 +187,7 @@ func config(role string) supervise.Config {
 		Exe:      self(),
 		// The race detector sees one in go-plugin's own start of a multiplexed
 		// plugin, and would make its exit status say so.
+		Environ:    os.Environ(),
 		Env:        []string{asRole + "=" + role, "GORACE=exitcode=0"},
 		NewRuntime: func(int) (plugin.Runtime, func()) { return noRuntime{}, nil },
 	}

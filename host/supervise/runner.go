@@ -2,10 +2,10 @@ package supervise
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -240,19 +240,23 @@ func (p *process) HostToPlugin(network, address string) (string, string, error) 
 	return network, address, nil
 }
 
-// environment is what a plugin's process gets of the host's: what programs
-// need to run at all, and no settings or secrets. extra is added to it.
-func environment(extra []string) []string {
-	var env []string
-	for _, key := range []string{
-		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME",
-		"TZ", "TZDIR", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+// environment is what a plugin's process gets of the host's environment: what
+// programs need to run at all, and no settings or secrets. extra is added to it.
+func environment(host, extra []string) []string {
+	passed := []string{
+		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		// what Windows programs do not run without
 		"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP",
 		"USERNAME", "USERPROFILE", "HOMEDRIVE", "HOMEPATH", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA",
-	} {
-		if value, ok := os.LookupEnv(key); ok {
-			env = append(env, fmt.Sprintf("%s=%s", key, value))
+		// what a build that is measured reports to
+		"GOCOVERDIR", "GORACE",
+	}
+	env := []string{} // never nil, which would mean the whole of this process's
+	for _, entry := range host {
+		name, _, _ := strings.Cut(entry, "=")
+		name = strings.ToUpper(name) // Windows knows them in any case
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "LC_") {
+			env = append(env, entry)
 		}
 	}
 	return append(env, extra...)

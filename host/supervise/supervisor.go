@@ -35,8 +35,10 @@ type Config struct {
 	Guard []string
 	// Dir is the working directory; empty means the program's folder.
 	Dir string
-	// Env is added to the few variables that every plugin gets, as "K=V".
-	Env []string
+	// Environ is the host's environment, as "K=V". The plugin gets only the few
+	// variables of it that every program needs, and those of Env.
+	Environ []string
+	Env     []string
 	// SHA256 is the checksum that the program must have, in hex; empty means
 	// that it is not checked.
 	SHA256 string

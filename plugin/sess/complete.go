@@ -7,10 +7,11 @@ import (
 	"sess/plugin"
 )
 
-// The kinds of words that Complete knows.
+// The kinds of words that Complete knows, and one that the host answers.
 const (
 	completeSnapshot = "snapshot"
 	completeTrash    = "trash"
+	completeSession  = "session"
 )
 
 // Complete proposes names. Auto-managed ones come only once a ~ was typed: they

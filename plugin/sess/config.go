@@ -92,34 +92,48 @@ func ParseConfig(raw json.RawMessage) (Config, error) {
 }
 
 func (c *Config) check() error {
-	within := func(field string, n, most int) error {
-		if n < 0 || n > most {
-			return badConfig(field, "%d is out of range: want 0 to %d", n, most)
-		}
-		return nil
+	var faults []*plugin.Error
+	bad := func(field, format string, args ...any) {
+		faults = append(faults, badConfig(field, format, args...))
 	}
 	dir := strings.TrimPrefix(filepath.ToSlash(c.StorageDir), "~/")
 	if c.StorageDir == "" || !filepath.IsAbs(c.StorageDir) && c.StorageDir != "~" && !filepath.IsLocal(dir) {
-		return badConfig("storageDir", "%q leads out of the agent's folder: want a relative folder in it, or an absolute one", c.StorageDir)
+		bad("storageDir", "%q leads out of the agent's folder: want a relative folder in it, or an absolute one", c.StorageDir)
 	}
-	slot, err := snapshot.ParseName(c.AutoSaveSlot)
-	if err != nil {
-		return badConfig("autoSaveSlot", "%w", err)
-	}
-	if snapshot.ReservedPrefix(slot) {
-		return badConfig("autoSaveSlot", "%q begins like the program's own backups", c.AutoSaveSlot)
+	if slot, err := snapshot.ParseName(c.AutoSaveSlot); err != nil {
+		bad("autoSaveSlot", "%w", err)
+	} else if snapshot.ReservedPrefix(slot) {
+		bad("autoSaveSlot", "%q begins like the program's own backups", c.AutoSaveSlot)
 	}
 	if !slices.Contains([]string{onCapWarn, onCapRefuse, onCapEvict}, c.OnCap) {
-		return badConfig("onCap", "%q: want warn, refuse or evict", c.OnCap)
+		bad("onCap", "%q: want warn, refuse or evict", c.OnCap)
 	}
 	if err := checkTags(c.Tags); err != nil {
-		return badConfig("tags", "%w", err)
+		bad("tags", "%w", err)
 	}
-	return errors.Join(
-		within("maxSnapshots", c.MaxSnapshots, 1<<31-1),
-		within("pruneIntervalMinutes", c.PruneIntervalMinutes, 525600),
-		within("trashDays", c.TrashDays, 36500),
-	)
+	for _, n := range []struct {
+		field    string
+		is, most int
+	}{
+		{"maxSnapshots", c.MaxSnapshots, 1<<31 - 1},
+		{"pruneIntervalMinutes", c.PruneIntervalMinutes, 525600},
+		{"trashDays", c.TrashDays, 36500},
+	} {
+		if n.is < 0 || n.is > n.most {
+			bad(n.field, "%d is out of range: want 0 to %d", n.is, n.most)
+		}
+	}
+	switch len(faults) {
+	case 0:
+		return nil
+	case 1:
+		return faults[0]
+	}
+	texts := make([]string, len(faults))
+	for i, f := range faults {
+		texts[i] = f.Message
+	}
+	return plugin.Errorf(plugin.Usage, "%s", strings.Join(texts, "; ")).WithHint("correct them in config.json")
 }
 
 func badConfig(field, format string, args ...any) *plugin.Error {

@@ -84,6 +84,11 @@ func TestParseConfig(t *testing.T) {
 		{`{"storageDir":"../x"}`, at + `.storageDir: "../x" leads out of the agent's folder: want a relative folder in it, or an absolute one`},
 		{`{"autoSaveSlot":"pre-load~x"}`, at + `.autoSaveSlot: "pre-load~x" begins like the program's own backups`},
 		{`{"autoSaveSlot":"a b"}`, at + `.autoSaveSlot: "a b": a name has no spaces; try a-b`},
+		{
+			`{"storageDir":"../x","autoSaveSlot":"pre-new~","trashDays":-1}`,
+			at + `.storageDir: "../x" leads out of the agent's folder: want a relative folder in it, or an absolute one; ` +
+				at + `.autoSaveSlot: "pre-new~" begins like the program's own backups; ` + at + ".trashDays: -1 is out of range: want 0 to 36500",
+		},
 		{`{} {}`, at + ": more than one JSON value"},
 		{`[]`, at + ": want an object, not an array"},
 	}

@@ -46,7 +46,7 @@ func copySnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	if from == to {
+	if sameName(from, to) {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "copy: %s and %s are the same snapshot", r.Arg("from"), to).
 			WithHint("give the copy another name")
 	}
@@ -65,5 +65,5 @@ func copySnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.retain(ctx, pool, r.ref, entry.Meta.ID)
 	data, err := metaJSON(entry.Name, entry.Meta)
-	return plugin.Result{Text: fmt.Sprintf("copied %s to %s%s", from, describe(entry), hiddenNote(entry.Name)), Data: data}, err
+	return plugin.Result{Text: fmt.Sprintf("copied %s to %s%s%s", from, describe(entry), replacedNote(entry), hiddenNote(entry.Name)), Data: data}, err
 }

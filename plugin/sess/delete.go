@@ -23,7 +23,7 @@ func deleteVerb() verb {
 			Examples: []string{"delete v1", "delete --prefix=pre-load~ --confirm"},
 			Args:     []plugin.Arg{{Name: "name", Type: plugin.TypeString, Help: "name or id of the snapshot", Complete: completeSnapshot}},
 			Flags: func(fs *dispatch.Flags) {
-				fs.String("prefix", "", "all snapshots whose names begin with this")
+				fs.String("prefix", "", "all snapshots whose names begin with this").Complete(completeSnapshot)
 				fs.Bool("confirm", false, "really delete all that --prefix names").Confirm()
 				ofSessionFlag(fs)
 			},

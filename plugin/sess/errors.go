@@ -29,20 +29,21 @@ func explainTaken(err error, whenTaken func(stored string) string) *plugin.Error
 	if e, ok := errors.AsType[*snapshot.NameError](err); ok {
 		out := named(plugin.InvalidName, err, "%q is no name for a snapshot: %s", clip(e.Text, 160), e.Reason)
 		if e.Suggestion != "" {
-			out = out.WithHint("try %s", e.Suggestion).WithDetail("suggestion", e.Suggestion)
+			return out.WithHint("try %s", e.Suggestion).WithDetail("suggestion", e.Suggestion)
 		}
-		return out
+		return meant(out, e.Near)
 	}
 	if e, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
 		out := named(plugin.NotFound, err, "there is no snapshot %q", clip(e.Text, 160))
-		if len(e.Near) == 0 {
-			return out.WithHint("see the names with: %s", command("list", "--include-auto"))
-		}
-		near := make([]string, len(e.Near))
-		for i, n := range e.Near {
-			near[i] = string(n)
-		}
-		return out.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, ", "))
+		return meant(out, e.Near)
+	}
+	if e, ok := errors.AsType[*snapshot.AmbiguousError](err); ok {
+		out := named(plugin.Usage, err, "%s have the id %s", count(len(e.Names), "snapshot"), e.ID)
+		return out.WithHint("name one of them: %s", namesText(e.Names, " or ")).WithDetail("candidates", namesText(e.Names, ", "))
+	}
+	if e, ok := errors.AsType[*snapshot.OccupiedError](err); ok {
+		return named(plugin.Exists, err, "%s cannot be saved: %s is no file of a snapshot", e.Name, e.File).
+			WithHint("choose another name, or move that out of the way").WithDetail("file", e.File)
 	}
 	if e, ok := errors.AsType[*snapshot.ExistsError](err); ok {
 		out := named(plugin.Exists, err, "there is a snapshot %s already", e.Name).WithDetail("name", string(e.Name))
@@ -77,6 +78,22 @@ func explainTaken(err error, whenTaken func(stored string) string) *plugin.Error
 			WithHint("see what is there with: %s", command("trash", "list"))
 	}
 	return system(err)
+}
+
+// meant adds to an error the names that may have been meant, or where to see all.
+func meant(e *plugin.Error, near []snapshot.Name) *plugin.Error {
+	if len(near) == 0 {
+		return e.WithHint("see the names with: %s", command("list", "--include-auto"))
+	}
+	return e.WithHint("did you mean %s?", namesText(near, " or ")).WithDetail("candidates", namesText(near, ", "))
+}
+
+func namesText(names []snapshot.Name, between string) string {
+	words := make([]string, len(names))
+	for i, n := range names {
+		words[i] = string(n)
+	}
+	return strings.Join(words, between)
 }
 
 // system explains errors of the system that the store passed on.

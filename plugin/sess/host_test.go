@@ -18,6 +18,8 @@ import (
 	"sess/plugin/sess"
 	"sess/store/chunk"
 	"sess/store/durable"
+	"sess/store/durable/durabletest"
+	"sess/store/snapshot"
 	"sess/store/transcript"
 )
 
@@ -472,6 +474,7 @@ type world struct {
 	*host
 	*clock
 	plugin *sess.Plugin
+	disk   *durabletest.Faulty // of the pools
 	config string
 	ref    plugin.SessionRef
 	caller plugin.Caller
@@ -481,7 +484,7 @@ type world struct {
 // newWorld starts a plugin with a session of ten messages.
 func newWorld(t *testing.T, config string) *world {
 	t.Helper()
-	w := &world{T: t, host: newHost(t), clock: newClock(), config: config, caller: plugin.CallerCLI}
+	w := &world{T: t, host: newHost(t), clock: newClock(), disk: &durabletest.Faulty{}, config: config, caller: plugin.CallerCLI}
 	w.ref = w.session("default", "s1", 10)
 	w.start(false)
 	return w
@@ -490,7 +493,7 @@ func newWorld(t *testing.T, config string) *world {
 // start makes a plugin as a fresh process would.
 func (w *world) start(background bool) {
 	w.Helper()
-	p := sess.New(sess.Options{Build: "test", Now: w.Now})
+	p := sess.New(sess.Options{Build: "test", Now: w.Now, Pool: snapshot.Options{FS: w.disk.Open}})
 	err := p.Configure(w.Context(), plugin.Configuration{
 		Config: json.RawMessage(w.config), AgentsDir: filepath.Join(w.dir, "agents"), UserHome: w.dir, Background: background,
 	}, w.host)

@@ -25,11 +25,11 @@ func listVerb() verb {
 				"Filters combine; --limit comes last.",
 			Examples: []string{"list", "list --tag=area=db --limit=5", "list --include-auto --prefix=pre-load~"},
 			Flags: func(fs *dispatch.Flags) {
-				fs.String("prefix", "", "only names that begin with this")
+				fs.String("prefix", "", "only names that begin with this").Complete(completeSnapshot)
 				fs.Strings("tag", "only those with this tag: key=value")
 				fs.Int("limit", 0, "at most so many").Min(1)
 				fs.Bool("include-auto", false, "show auto-managed ones too")
-				fs.String("of-session", "", "only those of this session")
+				fs.String("of-session", "", "only those of this session").Complete(completeSession)
 				fs.Bool("all-projects", false, "those of all projects of the agent")
 			},
 			Effect: plugin.EffectRead,

@@ -15,7 +15,7 @@ func loadVerb() verb {
 		Verb: dispatch.Verb{
 			Name:    "load",
 			Aliases: []string{"restore", "get"},
-			Summary: "Bring a snapshot back into the session",
+			Summary: "Bring a snapshot back, in place",
 			Help: "The session keeps its id. What it holds now is first kept as pre-load~<time>, so that loading that one, or sess undo, " +
 				"takes the load back. Where session and snapshot do not differ nothing is written. With --as-new the snapshot " +
 				"becomes a new session, and the present one stays as it is.",
@@ -31,6 +31,10 @@ func loadVerb() verb {
 			Main:      true,
 		},
 		run: load,
+		check: func(ctx context.Context, r *request) error {
+			_, _, err := r.openOf(ctx, r.Arg("name"))
+			return err
+		},
 	}
 }
 
@@ -153,7 +157,7 @@ func (r *request) replace(ctx context.Context, pool *snapshot.Pool, want replace
 // withdraws.
 func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replacement) (*replaced, error) {
 	r.settleUndecided(ctx)
-	live, err := r.runtime.Session(ctx, r.ref)
+	live, damaged, err := r.present(ctx)
 	switch {
 	case has(err, plugin.NotFound) && want.snap.Doc.Meta.SessionID == r.ref.ID:
 		live = &plugin.Session{Ref: r.ref} // it was deleted; the load makes it again
@@ -183,6 +187,9 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 	done.op = op
 	if want.backup && !empty(&live.Document) {
 		if done.backup, err = r.backup(ctx, pool, stage.Ref, op, transcript.TriggerLoad, "before restore"); err != nil {
+			if has(err, plugin.Corrupt) {
+				err = plugin.AsError(err).WithHint("what is left of the session is given up by: %s", command("load", string(want.snap.Name), "--no-backup"))
+			}
 			return nil, r.abandon(ctx, stage.ID, op, err)
 		}
 	}
@@ -200,7 +207,21 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 		}
 	}
 	done.changed, done.revision = true, revision
+	if damaged {
+		r.notices = append(r.notices, fmt.Sprintf("session %s: its file was damaged and is kept beside it, as *.invalid-*", stage.Ref.ID))
+	}
 	return done, r.leaveView(ctx, live, nil)
+}
+
+// present reads the session of the call for what replaces it or turns away from
+// it. One whose file is damaged is no bar to that: it counts as one without
+// records, since nothing in it can be kept; the host keeps the file.
+func (r *request) present(ctx context.Context) (live *plugin.Session, damaged bool, err error) {
+	live, err = r.runtime.Session(ctx, r.ref)
+	if r.ref.ID != "" && has(err, plugin.Corrupt) {
+		return &plugin.Session{Ref: r.ref}, true, nil
+	}
+	return live, false, err
 }
 
 // backup keeps the live state of a session for the op that is about to change

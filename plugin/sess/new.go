@@ -35,6 +35,10 @@ func newVerb() verb {
 			Main:      true,
 		},
 		run: startNew,
+		check: func(ctx context.Context, r *request) error {
+			_, err := r.newSession(ctx)
+			return err
+		},
 	}
 }
 
@@ -48,34 +52,43 @@ type newSession struct {
 }
 
 func startNew(ctx context.Context, r *request) (plugin.Result, error) {
+	want, err := r.newSession(ctx)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	return r.openNew(ctx, want)
+}
+
+// newSession reads the call, and refuses what could not be done to the end.
+func (r *request) newSession(ctx context.Context) (newSession, error) {
 	want := newSession{backup: r.Bool("backup"), note: r.String("note")}
 	var err error
 	switch {
 	case r.Has("name"):
 		if want.name, err = r.target(r.Arg("name")); err != nil {
-			return plugin.Result{}, err
+			return want, err
 		}
 		r.whenTaken = func(stored string) string { return command("delete", stored) }
 	case r.Changed("note"):
-		return plugin.Result{}, plugin.Errorf(plugin.Usage, "new: --note belongs to the snapshot of the fresh state, and no name is given").
+		return want, plugin.Errorf(plugin.Usage, "new: --note belongs to the snapshot of the fresh state, and no name is given").
 			WithHint("give a name, as in: sess new v2 --note=…")
 	}
 	if r.Changed("from") {
 		if want.pool, want.from, err = r.open(ctx, r.String("from")); err != nil {
-			return plugin.Result{}, err
+			return want, err
 		}
 	} else if want.pool, err = r.pool(ctx); err != nil {
-		return plugin.Result{}, err
+		return want, err
 	}
 	if want.name != "" {
 		if err := free(ctx, want.pool, want.name); err != nil {
-			return plugin.Result{}, err
+			return want, err
 		}
 		if err := r.roomFor(ctx, want.pool, want.name); err != nil {
-			return plugin.Result{}, err
+			return want, err
 		}
 	}
-	return r.openNew(ctx, want)
+	return want, nil
 }
 
 // free refuses a name that is taken, in any case.
@@ -95,7 +108,7 @@ func free(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
 // openNew makes a session and makes it the active one.
 func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, error) {
 	r.settleUndecided(ctx)
-	old, err := r.runtime.Session(ctx, r.ref)
+	old, damaged, err := r.present(ctx)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
@@ -120,7 +133,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 		return plugin.Result{}, r.abandon(ctx, stage.ID, nil, err)
 	}
 	var backup *snapshot.Entry
-	if want.backup {
+	if want.backup && !damaged {
 		if backup, err = r.backup(ctx, want.pool, old.Ref, op, transcript.TriggerNew, "before new"); err != nil {
 			return plugin.Result{}, r.abandon(ctx, stage.ID, op, err)
 		}
@@ -140,6 +153,9 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 		}
 	}
 	r.finish(ctx, op)
+	if damaged {
+		r.notices = append(r.notices, fmt.Sprintf("session %s is damaged: it was left as it is, without a backup", old.Ref.ID))
+	}
 	return r.announceNew(ctx, want, old, made, backup)
 }
 

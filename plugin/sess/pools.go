@@ -13,6 +13,7 @@ import (
 
 	"sess/plugin"
 	"sess/store/snapshot"
+	"sess/store/transcript"
 )
 
 const (
@@ -55,8 +56,8 @@ func (l layout) key(agent, project string) (poolKey, error) {
 		return k, plugin.Errorf(plugin.InvalidName, "agent %q: want at most 64 letters, digits, hyphens or underscores", clip(k.Agent, 80)).
 			WithHint("leave --agent out for the agent %s", defaultAgent)
 	}
-	if !safeSegment(k.Project) {
-		return k, plugin.Errorf(plugin.InvalidName, "project %q is not a name that can be a folder", clip(k.Project, 80)).
+	if problem := transcript.IDProblem(k.Project); problem != "" {
+		return k, plugin.Errorf(plugin.InvalidName, "%q: a project id %s", clip(k.Project, 80), problem).
 			WithHint("use letters, digits, hyphens and underscores, or leave --project out for the project %s", defaultProject)
 	}
 	if l.shared {
@@ -66,14 +67,6 @@ func (l layout) key(agent, project string) (poolKey, error) {
 }
 
 var agentName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// safeSegment reports whether an id can be one segment of a path everywhere.
-func safeSegment(s string) bool {
-	bad := func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`/\<>:"|?*`, r) }
-	return s != "" && len(s) <= 200 && s[0] != '.' && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, " ") &&
-		s != "manifest" && !strings.HasSuffix(s, ".tmp") && !strings.Contains(s, ".invalid-") &&
-		strings.ToValidUTF8(s, "") == s && strings.IndexFunc(s, bad) < 0 && filepath.IsLocal(s)
-}
 
 func (l layout) dir(k poolKey) string {
 	switch {
@@ -101,7 +94,7 @@ func (l layout) projects(agent string) ([]poolKey, error) {
 	var keys []poolKey
 	for _, name := range append([]string{defaultProject}, names...) {
 		k := poolKey{agent, name}
-		if name == defaultProject && len(keys) > 0 || !safeSegment(name) {
+		if name == defaultProject && len(keys) > 0 || transcript.IDProblem(name) != "" {
 			continue
 		}
 		info, err := os.Lstat(l.dir(k))

@@ -136,7 +136,8 @@ func (p *pruner) each(ctx context.Context, do func(poolKey, *snapshot.Pool) erro
 }
 
 // status is what the disk says of the last run, in whatever process it was, and
-// when this one runs next.
+// when the next one is: where no schedule runs, when the first change is due to
+// bring one.
 func (p *pruner) status(ctx context.Context) (plugin.ServiceStatus, error) {
 	status := plugin.ServiceStatus{Name: prunerJob}
 	if every := p.config.pruneInterval(); every > 0 {
@@ -165,6 +166,9 @@ func (p *pruner) status(ctx context.Context) (plugin.ServiceStatus, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	status.Running, status.Last = p.running, last.Started
+	if every := p.config.pruneInterval(); p.schedule == nil && every > 0 && !last.Finished.IsZero() {
+		status.Next = last.Finished.Add(every)
+	}
 	switch {
 	case p.failed != "":
 		status.Result = "failed: " + p.failed

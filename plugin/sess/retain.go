@@ -1,6 +1,7 @@
 package sess
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,9 +145,11 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	}
 }
 
-// upkeepEvery is how often the pools of a host that runs no schedule are tidied
-// up, at most.
-const upkeepEvery = time.Hour
+// upkeepEvery is how often a pool of a host that runs no schedule is tidied up,
+// at most: as often as the schedule would.
+func (s *service) upkeepEvery() time.Duration {
+	return cmp.Or(s.config.pruneInterval(), time.Hour)
+}
 
 // upkeep tidies up a pool in the background after a change, once in the life of
 // the process and if nobody did so lately. exempt are the ids of what the change
@@ -157,7 +160,7 @@ func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
 	}
 	s.tasks.run(func() {
 		last, err := pool.LastPrune()
-		if ago, known := s.sincePrune(last); err == nil && known && ago < upkeepEvery {
+		if ago, known := s.sincePrune(last); err == nil && known && ago < s.upkeepEvery() {
 			return
 		}
 		if _, err := s.tidy(s.life, pool, exempt...); err != nil && s.life.Err() == nil {

@@ -76,7 +76,6 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	var replaced bool
 	entry, live, err := r.capture(ctx, r.agent, pool, r.ref, func(live *plugin.Session) *snapshot.SaveRequest {
 		if automatic && empty(&live.Document) {
 			return nil
@@ -87,11 +86,12 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 			Name: want.name, AutoPrefix: want.prefix, Overwrite: r.overwrite(), Op: &op,
 			Rolling: want.trigger == transcript.TriggerAutosave, BackupFor: held,
 			MergeMeta: func(old, fresh *transcript.Meta) {
-				if replaced = old != nil; !replaced {
+				if old == nil {
 					return
 				}
-				if !r.Changed("tags") {
-					fresh.Tags = old.Tags // not the configured ones
+				fresh.Tags = old.Tags // not the configured ones
+				if r.Changed("tags") {
+					fresh.Tags = r.config.withTags(r.Map("tags")) // also none
 				}
 				if r.Changed("note") {
 					fresh.Note = r.String("note") // also an empty one
@@ -118,8 +118,8 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.retain(ctx, pool, live.Ref, entry.Meta.ID)
 	text := "saved " + describe(entry)
-	if replaced && want.trigger != transcript.TriggerAutosave {
-		text += "; the version before is in the trash (sess undo brings it back)"
+	if want.trigger != transcript.TriggerAutosave {
+		text += replacedNote(entry)
 	}
 	if want.name != "" && !automatic {
 		text += hiddenNote(entry.Name)

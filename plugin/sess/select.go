@@ -108,7 +108,7 @@ func selected(ctx context.Context, r *request) (plugin.Result, error) {
 // ofSessionFlag narrows a verb to the snapshots of one session: where they are
 // addressed below a session, that of another one is not there.
 func ofSessionFlag(fs *dispatch.Flags) {
-	fs.String("of-session", "", "only if it is a snapshot of this session")
+	fs.String("of-session", "", "only if it is a snapshot of this session").Complete(completeSession)
 }
 
 // sessionRoutes are the routes below a session.

@@ -212,6 +212,8 @@ func TestStatusAndComplete(t *testing.T) {
 	w.do("prune")
 	if got := status(); got.Result != "0 pruned, 2 kept in 1 pool" || !got.Last.Equal(w.Now().Truncate(time.Millisecond)) {
 		t.Errorf("status after a run: %+v", got)
+	} else if want := got.Last.Add(90 * time.Minute); !got.Next.Equal(want) {
+		t.Errorf("next run without a schedule: %s, want %s, 90 minutes after the last", got.Next, want)
 	}
 	complete := func(kind, typed string) []string {
 		t.Helper()

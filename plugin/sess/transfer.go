@@ -39,8 +39,12 @@ func (s *service) capture(ctx context.Context, agent string, pool *snapshot.Pool
 			return snapshot.Entry{}, live, nil
 		}
 		err = s.fetch(ctx, w, live.Document.InlineIDs())
-		if has(err, plugin.NotFound) && try < captureTries {
-			continue // the session went on meanwhile, and its old chunks are gone
+		if has(err, plugin.NotFound) { // the session went on meanwhile, and its old chunks are gone
+			if try < captureTries {
+				continue
+			}
+			err = named(plugin.Corrupt, err, "session %s: a part of the conversation is missing: %v", live.Ref.ID, err).
+				WithHint("load a snapshot to bring it back: %s", command("list", "--include-auto"))
 		}
 		if err != nil {
 			return snapshot.Entry{}, nil, err

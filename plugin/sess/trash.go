@@ -43,8 +43,12 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			expires = e.Expires.UTC().Format("2006-01-02 15:04")
 			more = append(more, pair{"expires", e.Expires})
 		}
+		messages, size := fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes)
+		if e.State != snapshot.StateOK {
+			messages, size = "-", "-"
+		}
 		rows[i] = []string{
-			string(e.Name), fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes),
+			string(e.Name), messages, size,
 			ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
 		}
 		if data[i], err = entryJSON(e.Entry, more...); err != nil {
@@ -135,8 +139,11 @@ func trashEmpty(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 	}
 	what := fmt.Sprintf("%s, %s", count(n, "snapshot"), longSize(size))
+	if n == 0 {
+		what = longSize(size) + " that only undo and redo need"
+	}
 	switch {
-	case n == 0:
+	case size == 0:
 		return answer("nothing to remove from the trash", pair{"removed", 0}, pair{"bytes", 0})
 	case !r.Bool("confirm"):
 		words := []string{"trash", "empty", "--confirm"}

@@ -112,13 +112,13 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 		did = append(did, "brought back "+enumerate(result.Restored))
 	}
 	if len(result.Removed) > 0 {
-		did = append(did, "took away "+joinNames(result.Removed))
+		did = append(did, "took away "+namesText(result.Removed, ", "))
 	}
 	if len(result.Lost) > 0 {
-		did = append(did, "no longer in the trash: "+joinNames(result.Lost))
+		did = append(did, "no longer in the trash: "+namesText(result.Lost, ", "))
 	}
 	if op.Kind == snapshot.OpRename && len(restored) == 1 {
-		did = []string{fmt.Sprintf("%s is %s again", joinNames(result.Removed), restored[0])}
+		did = []string{fmt.Sprintf("%s is %s again", namesText(result.Removed, ", "), restored[0])}
 	}
 	removed := append([]snapshot.Name{}, result.Removed...)
 	lost := append([]snapshot.Name{}, result.Lost...)
@@ -137,14 +137,6 @@ func wayAround(op *snapshot.Op, taken string) string {
 		return command("rename", string(op.To), other)
 	}
 	return command("rename", string(op.From), other)
-}
-
-func joinNames(names []snapshot.Name) string {
-	words := make([]string, len(names))
-	for i, n := range names {
-		words[i] = string(n)
-	}
-	return strings.Join(words, ", ")
 }
 
 // turnNew goes back to the session that was active before a new, or forward to
@@ -170,6 +162,9 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
 	}
 	_, snap, err := r.open(ctx, link.ID)
+	if _, several := errors.AsType[*snapshot.AmbiguousError](err); several {
+		_, snap, err = r.open(ctx, string(link.Name))
+	}
 	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
 		return plugin.Result{}, named(plugin.NotFound, missing, "the backup %s that %s needs is gone", link.Name, d.verb).
 			WithHint("it may be in the trash: %s", command("trash", "list"))
@@ -204,17 +199,21 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 func (r *request) turned(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, done *replaced, d direction) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	if err := d.mark(pool, ctx, op.ID, done.link()); err != nil {
-		if done.changed {
-			r.finish(ctx, done.op)
-		}
+	err := d.mark(pool, ctx, op.ID, done.link())
+	switch {
+	case !done.changed:
 		return err
-	}
-	if !done.changed {
+	case err != nil: // the session has changed all the same
+		r.finish(ctx, done.op)
+		r.notices = append(r.notices, fmt.Sprintf("this %s counts as a load, which sess undo takes back: %s", d.verb, explain(err).Text()))
 		return nil
 	}
-	if err := done.op.SetBackup(ctx, snapshot.Link{}); err != nil {
-		return err
+	err = done.op.SetBackup(ctx, snapshot.Link{})
+	if err == nil {
+		err = done.op.Withdraw(ctx)
 	}
-	return done.op.Withdraw(ctx)
+	if err != nil { // all but that is done and recorded
+		r.unsettled(ctx, done.op, err)
+	}
+	return nil
 }

@@ -39,21 +39,35 @@ func (p *Plugin) commands() dispatch.Command {
 type verb struct {
 	dispatch.Verb
 	run func(ctx context.Context, r *request) (plugin.Result, error)
+	// check says why a verb that waits for the end of a turn could not run; nil
+	// where only its run can tell.
+	check func(ctx context.Context, r *request) error
 }
 
 // bind gives the verb the plugin it works for.
 func (v verb) bind(p *Plugin) dispatch.Verb {
-	v.Verb.Run = func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	serve := func(ctx context.Context, in *dispatch.Invocation, run func(context.Context, *request) (plugin.Result, error)) (plugin.Result, error) {
 		s, err := p.configured()
 		if err != nil {
 			return plugin.Result{}, err
 		}
 		r := &request{service: s, Invocation: in}
-		result, err := r.serve(ctx, v.run)
+		result, err := r.serve(ctx, run)
 		if err != nil {
 			return plugin.Result{}, explainTaken(err, r.whenTaken)
 		}
 		return result, nil
+	}
+	v.Verb.Run = func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+		return serve(ctx, in, v.run)
+	}
+	if v.check != nil {
+		v.Verb.Check = func(ctx context.Context, in *dispatch.Invocation) error {
+			_, err := serve(ctx, in, func(ctx context.Context, r *request) (plugin.Result, error) {
+				return plugin.Result{}, v.check(ctx, r)
+			})
+			return err
+		}
 	}
 	return v.Verb
 }
@@ -97,11 +111,7 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 		return nil, "", err
 	}
 	if pool == nil {
-		name, err := snapshot.ParseName(text)
-		if err == nil {
-			err = &snapshot.NotFoundError{Text: text}
-		}
-		return nil, name, err
+		return nil, "", snapshot.Find(text)
 	}
 	name, err := pool.Resolve(ctx, text)
 	return pool, name, err
@@ -157,6 +167,14 @@ func hiddenNote(name snapshot.Name) string {
 		return ""
 	}
 	return "; the ~ in its name marks it auto-managed: lists hide it, and it is evicted first"
+}
+
+// replacedNote is what people must know where a name was taken over.
+func replacedNote(e snapshot.Entry) string {
+	if !e.Replaced {
+		return ""
+	}
+	return "; the version before is in the trash (sess undo brings it back)"
 }
 
 // metaJSON is a snapshot's metadata as one JSON object that begins with its

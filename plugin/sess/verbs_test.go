@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -373,6 +374,43 @@ func TestLoadFailsWithoutATrace(t *testing.T) {
 	}
 }
 
+// Whatever operation of the pool's disk fails, a call that fails has not changed
+// the session, and one that has changed it says so.
+func TestFullDiskOfThePool(t *testing.T) {
+	t.Parallel()
+	for verb, before := range map[string][]string{"load": nil, "undo": {"load"}, "redo": {"load", "undo"}} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			run := func(w *world, verb string) error {
+				argv := []string{verb}
+				if verb == "load" {
+					argv = append(argv, "v1")
+				}
+				_, err := w.call(argv...)
+				return err
+			}
+			for k, fired := 0, true; fired; k++ {
+				w := newWorld(t, `{}`)
+				w.do("save", "v1")
+				w.say(w.ref, "more", 3)
+				for _, v := range before {
+					if err := run(w, v); err != nil {
+						t.Fatalf("%s: %v", v, err)
+					}
+				}
+				sessions := w.state()
+				w.disk.FailAt(k, syscall.ENOSPC, false)
+				err := run(w, verb)
+				fired = w.disk.Fired()
+				w.disk.Reset()
+				if changed := w.state() != sessions; changed != (err == nil) {
+					t.Errorf("operation %d of the disk failing: changed %v, error %v", k, changed, err)
+				}
+			}
+		})
+	}
+}
+
 // An answer that is lost after the commit is not taken for a failure.
 func TestLoadWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
@@ -559,6 +597,44 @@ func TestNew(t *testing.T) {
 	})
 }
 
+// Inside a turn load and new say whether they could run, and do nothing yet.
+func TestLoadAndNewInsideATurnAreChecks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	w.do("save", "v1")
+	w.say(w.ref, "more", 1)
+	tests := []struct {
+		argv string
+		code plugin.Code // empty: it could run
+	}{
+		{"load v1", ""},
+		{"load v2", plugin.NotFound},
+		{"load v1 --of-session=other", plugin.NotFound},
+		{"new", ""},
+		{"new v2 --from=v1", ""},
+		{"new v1", plugin.Exists},
+		{"new pre-new~x", plugin.InvalidName},
+		{"new --from=v2", plugin.NotFound},
+		{"new --note=x", plugin.Usage},
+	}
+	w.untouched(func() {
+		for _, tt := range tests {
+			call := plugin.Call{
+				Argv: strings.Fields(tt.argv), Turn: "t1", Caller: plugin.CallerTool,
+				Project: w.ref.Project, Session: w.ref.ID,
+			}
+			_, err := w.plugin.Dispatch(t.Context(), call, nil)
+			var code plugin.Code
+			if err != nil {
+				code = plugin.AsError(err).Code
+			}
+			if code != tt.code {
+				t.Errorf("%s inside a turn: %v, want code %q", tt.argv, err, tt.code)
+			}
+		}
+	})
+}
+
 func TestCopyRenameDelete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
@@ -571,10 +647,16 @@ func TestCopyRenameDelete(t *testing.T) {
 	}
 	w.fails(plugin.Exists, "there is a snapshot v2 already; choose another name, or run: sess copy v1 v2 --overwrite", "copy", "v1", "v2")
 	w.fails(plugin.Usage, "copy: v1 and v1 are the same snapshot; give the copy another name", "copy", "v1", "v1")
+	w.fails(plugin.Usage, "copy: v1 and V1 are the same snapshot; give the copy another name", "copy", "v1", "V1", "--overwrite")
 	w.fails(plugin.Exists, "there is a snapshot v2 already; choose another name, or run: sess rename v1 v2 --overwrite", "rename", "v1", "v2")
+	const kept = "; the version before is in the trash (sess undo brings it back)"
+	w.says("copied v1 to v2: 10 messages, 1.3 KB"+kept, "copy", "v1", "v2", "--overwrite")
+	w.do("undo")
+	w.says("renamed v2 to v1"+kept, "rename", "v2", "v1", "--overwrite")
+	w.do("undo")
 	w.says("v1 has that name already: nothing to do", "rename", "v1", "v1")
 	w.says("renamed v1 to w1", "rename", "v1", "w1")
-	if m := w.list("w1"); m.ID != source.ID || !m.UpdatedAt.Equal(w.list("w1").UpdatedAt) || m.Note != "first" || !m.Pinned {
+	if m := w.list("w1"); m.ID != source.ID || !m.UpdatedAt.Equal(source.UpdatedAt) || m.Note != "first" || !m.Pinned {
 		t.Errorf("after the rename: %+v", m)
 	}
 	w.says("renamed w1 to w1~; the ~ in its name marks it auto-managed: lists hide it, and it is evicted first", "rename", "w1", "w1~")
@@ -598,7 +680,7 @@ func TestCopyRenameDelete(t *testing.T) {
 		w.refused(plugin.Usage, "delete")
 		w.refused(plugin.Usage, "delete", "v1", "--prefix=v", "--confirm")
 		w.says("no name begins with zz: nothing to delete", "delete", "--prefix=zz", "--confirm")
-		w.fails(plugin.InvalidName, `"--no-backup" is no name for a snapshot: a name begins with a letter, a digit or _; try no-backup`, "load", "--", "--no-backup")
+		w.fails(plugin.InvalidName, `"--no-backup" is no name for a snapshot: a name begins with a letter, a digit or _; see the names with: sess list --include-auto`, "load", "--", "--no-backup")
 	})
 	if got := w.do("delete", "--prefix=v", "--confirm").Text; !strings.HasPrefix(got, "deleted 2 snapshots: ") {
 		t.Errorf("delete --prefix says %q", got)
@@ -845,6 +927,18 @@ func TestTrash(t *testing.T) {
 		t.Errorf("trash empty says %q", got)
 	}
 	w.refused(plugin.NotFound, "trash", "restore", "v1")
+
+	// What an undo has put back is no longer there for anybody to see, although
+	// redo needs a copy of it.
+	w.do("copy", "v1-restored", "v2")
+	w.do("copy", "v1-restored", "v2", "--overwrite")
+	w.do("undo")
+	w.decode(w.do("trash", "list"), &list)
+	e := w.refused(plugin.Usage, "trash", "empty")
+	if len(list) != 0 || e.Details["count"] != "0" || !strings.Contains(e.Message, " that only undo and redo need would be gone for good") {
+		t.Errorf("the trash shows %d snapshots, trash empty says %v", len(list), e)
+	}
+	w.says("nothing to remove from the trash", "trash", "empty", "--older-than=2d", "--confirm")
 }
 
 func TestVerify(t *testing.T) {

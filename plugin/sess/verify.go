@@ -73,23 +73,31 @@ func (r *request) verifyPool(ctx context.Context, pool *snapshot.Pool, names []s
 	if err != nil {
 		return snapshot.VerifyReport{}, err
 	}
-	newer := map[snapshot.Name]bool{}
 	for _, e := range entries {
-		if e.State != snapshot.StateNewer {
-			continue
-		}
-		if slices.Contains(names, e.Name) {
+		if e.State == snapshot.StateNewer && slices.Contains(names, e.Name) {
 			_, err := pool.Read(ctx, e.Name)
 			return snapshot.VerifyReport{}, err
 		}
-		newer[e.Name] = true
-		if len(names) == 0 {
-			r.notices = append(r.notices, fmt.Sprintf("%s was not checked: %s", e.Name, e.Problem))
-		}
 	}
 	report, err := pool.Verify(ctx, names, r.progress("verifying", "snapshots"))
-	report.Problems = slices.DeleteFunc(report.Problems, func(p snapshot.Problem) bool { return newer[p.Name] })
+	report.Problems = slices.DeleteFunc(report.Problems, func(p snapshot.Problem) bool {
+		if p.Newer {
+			r.notices = append(r.notices, fmt.Sprintf("%s was not checked: %s", where(p), p.Reason))
+		}
+		return p.Newer
+	})
 	return report, err
+}
+
+// where names what a problem is about.
+func where(p snapshot.Problem) string {
+	switch {
+	case !p.Trashed:
+		return string(p.Name)
+	case p.Name == "":
+		return "a file in the trash"
+	}
+	return string(p.Name) + " in the trash"
 }
 
 // damage is the failure of a check, with what was found.
@@ -101,9 +109,9 @@ func damage(problems []snapshot.Problem, checked string) error {
 			lines = append(lines, fmt.Sprintf("… and %d more", len(problems)-most))
 			break
 		}
-		line := fmt.Sprintf("%s: %s (%s)", p.Name, cause(p.Reason), p.File)
+		line := fmt.Sprintf("%s: %s (%s)", where(p), cause(p.Reason), p.File)
 		if p.Chunk != "" {
-			line = fmt.Sprintf("%s: chunk %.12s: %s (%s)", p.Name, p.Chunk, p.Reason, p.File)
+			line = fmt.Sprintf("%s: chunk %.12s: %s (%s)", where(p), p.Chunk, p.Reason, p.File)
 		}
 		lines = append(lines, line)
 	}
@@ -111,9 +119,12 @@ func damage(problems []snapshot.Problem, checked string) error {
 	if err != nil {
 		return err
 	}
-	first := problems[0].Name
-	return plugin.Errorf(plugin.Corrupt, "%s found in %s:\n%s", count(len(problems), "problem"), checked, strings.Join(lines, "\n")).
-		WithHint("an older version may be in the trash: %s; a damaged snapshot is put away with: %s",
-			command("trash", "list"), command("delete", string(first))).
+	e := plugin.Errorf(plugin.Corrupt, "%s found in %s:\n%s", count(len(problems), "problem"), checked, strings.Join(lines, "\n")).
 		WithDetail("problems", string(list))
+	first := slices.IndexFunc(problems, func(p snapshot.Problem) bool { return !p.Trashed })
+	if first < 0 {
+		return e.WithHint("the snapshots themselves are whole; see the trash with: %s", command("trash", "list"))
+	}
+	return e.WithHint("an older version may be in the trash: %s; a damaged snapshot is put away with: %s",
+		command("trash", "list"), command("delete", string(problems[first].Name)))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -118,8 +119,9 @@ func (b *Batch) write(id transcript.ID, name string, frame func() []byte) (*dura
 	return durable.WriteTemp(b.s.fs, name, frame())
 }
 
-// Commit makes the chunks visible, and durable before it returns. Index chunks
-// become visible after all others are durable. The context is honoured until
+// Commit makes the chunks visible, and durable before it returns, as well as all
+// that were there before: whoever made those visible may not have come as far.
+// Index chunks become visible after all others are durable. The context is honoured until
 // the first chunk becomes visible. After an error some may be, which does no
 // harm: no document names them.
 func (b *Batch) Commit(ctx context.Context) error {
@@ -132,25 +134,33 @@ func (b *Batch) Commit(ctx context.Context) error {
 		return err
 	}
 	slices.SortFunc(b.ready, func(x, y written) int { return strings.Compare(x.name, y.name) })
-	for _, index := range []bool{false, true} {
-		renamed := false
-		for _, w := range b.ready {
-			if (w.kind == transcript.KindIndex) != index {
-				continue
-			}
-			if err := w.temp.Rename(w.name); err != nil {
-				return err
-			}
-			renamed = true
+	if err := b.publish(false); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(b.ready, isIndex) {
+		return nil
+	}
+	return b.publish(true)
+}
+
+// publish renames the index chunks, or all others, and syncs the folder.
+func (b *Batch) publish(index bool) error {
+	for _, w := range b.ready {
+		if isIndex(w) != index {
+			continue
 		}
-		if renamed {
-			if err := b.s.fs.SyncDir(folder); err != nil {
-				return err
-			}
+		if err := w.temp.Rename(w.name); err != nil {
+			return err
 		}
 	}
-	return nil
+	err := b.s.fs.SyncDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is there, and nothing was added
+	}
+	return err
 }
+
+func isIndex(w written) bool { return w.kind == transcript.KindIndex }
 
 // Discard ends the batch and removes what is not visible. A file that cannot be
 // removed is left to the sweep.

@@ -330,8 +330,8 @@ func TestCommitOperations(t *testing.T) {
 		}
 		disk.Reset()
 		put(t, s, chunks...)
-		if ops := disk.Ops(); len(ops) != 0 {
-			t.Errorf("%d chunks that are there already: %v", n, ops)
+		if ops := disk.Ops(); len(ops) != 1 || ops[0].Kind != "syncdir" {
+			t.Errorf("%d chunks that are there already: %v, want the folder synced and no more", n, ops)
 		}
 	}
 }
@@ -402,6 +402,33 @@ func TestAddFrame(t *testing.T) {
 	}
 	if got, err := os.ReadFile(path(dir, c.ID)); !bytes.Equal(got, frame) || err != nil {
 		t.Errorf("the file is not the frame: %d bytes, %v", len(got), err)
+	}
+}
+
+// A chunk that is there need not be durable: whoever made it visible may be
+// about to sync the folder, or have failed to.
+func TestCommitMakesDurableWhatWasThere(t *testing.T) {
+	t.Parallel()
+	s, _, disk := open(t)
+	add := func() error {
+		batch := s.NewBatch()
+		defer batch.Discard()
+		if err := batch.Seal(records("a")); err != nil {
+			return err
+		}
+		return batch.Commit(t.Context())
+	}
+	disk.FailAt(5, nil, false) // mkdir, syncdir; create, write, sync; rename comes next
+	if err := add(); err == nil {
+		t.Fatal("no fault")
+	}
+	disk.FailAt(4, nil, false) // create, write, sync, rename; then the sync of the folder
+	if err := add(); !errors.Is(err, durabletest.ErrInjected) || len(ids(t, s)) != 1 {
+		t.Fatalf("Commit = %v with %d chunks visible, want the fault after the rename", err, len(ids(t, s)))
+	}
+	disk.Reset()
+	if err := add(); err != nil || disk.Count("rename") != 0 || disk.Count("syncdir") != 1 {
+		t.Errorf("Commit of a chunk that is there: %v, %v; want the folder synced", err, disk.Ops())
 	}
 }
 

@@ -76,6 +76,10 @@ const (
 // ErrLocked is returned when a lock is held by somebody else.
 var ErrLocked = errors.New("locked by another process")
 
+// ErrNotRegular is returned for a name at which is a folder, a link, or another
+// kind of file than these functions open.
+var ErrNotRegular = errors.New("not a regular file")
+
 // OpenFunc opens a folder as an FS; [OpenDir] is the real one.
 type OpenFunc func(dir string) (FS, error)
 
@@ -175,7 +179,7 @@ func (d *dirFS) open(name string, flag int) (File, error) {
 	if flag&os.O_EXCL == 0 {
 		switch info, err := d.root.Lstat(name); {
 		case err == nil && !info.Mode().IsRegular():
-			return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: errNotRegular}
+			return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: ErrNotRegular}
 		case err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)):
 			return nil, d.withPath(name, err)
 		}
@@ -189,7 +193,7 @@ func (d *dirFS) open(name string, flag int) (File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.Join(&fs.PathError{Op: "open", Path: d.path(name), Err: errNotRegular}, f.Close())
+		return nil, errors.Join(&fs.PathError{Op: "open", Path: d.path(name), Err: ErrNotRegular}, f.Close())
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 || flag&os.O_CREATE != 0 && perm != FileMode {
 		_ = f.Chmod(FileMode) // best effort: on a foreign file the owner decides

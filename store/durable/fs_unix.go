@@ -12,10 +12,7 @@ import (
 // of a named pipe from waiting for its other end.
 const openFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-var (
-	errNotDir     = syscall.ENOTDIR
-	errNotRegular = errors.New("not a regular file")
-)
+const errNotDir = syscall.ENOTDIR
 
 func syncDirHandle(f *os.File) error {
 	err := f.Sync()

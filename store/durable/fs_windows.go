@@ -1,17 +1,13 @@
 package durable
 
 import (
-	"errors"
 	"os"
 	"syscall"
 )
 
 const openFlags = 0
 
-var (
-	errNotDir     = syscall.ENOTDIR
-	errNotRegular = errors.New("not a regular file")
-)
+const errNotDir = syscall.ENOTDIR
 
 // syncDirHandle does nothing: Windows has no sync of a folder, and keeps
 // renames in its journal.

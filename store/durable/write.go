@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
@@ -77,14 +78,21 @@ func (t *Temp) Rename(target string) error {
 	return nil
 }
 
+// ErrUnsynced is returned for a file that is visible, but may be gone after a
+// power cut: its folder could not be synced.
+var ErrUnsynced = errors.New("it is there, but may not last")
+
 // Publish makes the file visible under target, replacing what is there, and
-// durable before it returns. After an error of the folder's sync the file is
-// visible, but may be gone after a power cut.
+// durable before it returns. After an error the file is as it was, unless the
+// error is ErrUnsynced.
 func (t *Temp) Publish(target string) error {
 	if err := t.Rename(target); err != nil {
 		return err
 	}
-	return t.fsys.SyncDir(path.Dir(target))
+	if err := t.fsys.SyncDir(path.Dir(target)); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsynced, err)
+	}
+	return nil
 }
 
 // Discard removes the file, unless it was published.
@@ -96,7 +104,8 @@ func (t *Temp) Discard() error {
 	return ignoreMissing(t.fsys.Remove(t.name))
 }
 
-// Write replaces or makes the file name, durably.
+// Write replaces or makes the file name, durably; its errors are those of
+// [Temp.Publish].
 func Write(fsys FS, name string, data []byte) error {
 	t, err := WriteTemp(fsys, name, data)
 	if err != nil {

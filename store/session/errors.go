@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"sess/store/chunk"
+	"sess/store/durable"
 	"sess/store/transcript"
 )
 
@@ -15,6 +17,16 @@ var (
 	ErrDamaged  = errors.New("session file is damaged")
 	ErrNewer    = errors.New("session was written by a newer version")
 	ErrVoid     = errors.New("operation is void")
+)
+
+// ErrUndecided is a change that failed so late that it may have happened all the
+// same: [Store.OpState] tells. Every other error means that nothing was changed.
+var ErrUndecided = errors.New("it may have happened all the same")
+
+// What the layers below find, and a Store's methods pass on.
+var (
+	ErrLocked  = durable.ErrLocked // somebody holds the session; a *durable.LockedError
+	ErrMissing = chunk.ErrMissing  // a chunk that a session refers to is gone
 )
 
 // NotFoundError says that a session has no file. It is ErrNotFound.

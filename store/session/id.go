@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"sess/store/durable"
+	"sess/store/transcript"
 )
 
 // Ref names a live session. The zero value names none.
@@ -21,10 +19,13 @@ type Ref struct {
 // String is the reference as messages show it: project and id.
 func (r Ref) String() string { return r.Project + "/" + r.ID }
 
-// Limits of ids, in bytes.
+// maxNewID is the length of the longest id that is made here, in bytes.
+const maxNewID = 64
+
+// What an id is of, in messages.
 const (
-	maxNewID   = 64
-	maxSegment = 200 // leaves room for suffixes below what file systems allow
+	projectID = "a project id"
+	sessionID = "a session id"
 )
 
 // IDError is a text that cannot be a session's or project's id.
@@ -32,15 +33,10 @@ type IDError struct {
 	Text       string
 	Reason     string
 	Suggestion string // itself a valid id; may be empty
+	Session    bool   // it was to name a session
 }
 
-func (e *IDError) Error() string {
-	s := fmt.Sprintf("%q: %s", e.Text, e.Reason)
-	if e.Suggestion != "" {
-		s += "; try " + e.Suggestion
-	}
-	return s
-}
+func (e *IDError) Error() string { return fmt.Sprintf("%q: %s", e.Text, e.Reason) }
 
 // ParseID checks an id for a session or project that is to be made here: 1 to
 // 64 ASCII letters, digits, hyphens and underscores. The error is an *IDError.
@@ -87,10 +83,10 @@ func ParseRef(project, id string) (Ref, error) {
 }
 
 func (r Ref) check() error {
-	if err := checkSegment(r.Project, "a project id"); err != nil {
+	if err := checkSegment(r.Project, projectID); err != nil {
 		return err
 	}
-	return checkSegment(r.ID, "a session id")
+	return checkSegment(r.ID, sessionID)
 }
 
 const (
@@ -100,28 +96,11 @@ const (
 )
 
 func checkSegment(s, what string) error {
-	reason := ""
-	switch {
-	case s == "":
-		reason = what + " must not be empty"
-	case len(s) > maxSegment:
-		reason = fmt.Sprintf("%s has at most %d bytes", what, maxSegment)
-	case s[0] == '.':
-		reason = what + " does not begin with a dot"
-	case s == manifestWord:
-		reason = "this is the name of a file of the store"
-	case strings.ContainsAny(s, `/\`):
-		reason = what + " has no slashes"
-	case strings.HasSuffix(s, durable.TempSuffix):
-		reason = what + " does not end in " + durable.TempSuffix
-	case strings.Contains(s, invalidMark):
-		reason = what + " does not contain " + invalidMark
-	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		reason = what + " has no control characters and is valid UTF-8"
-	default:
+	problem := transcript.IDProblem(s)
+	if problem == "" {
 		return nil
 	}
-	return &IDError{Text: s, Reason: reason, Suggestion: suggestID(s)}
+	return &IDError{Text: s, Reason: what + " " + problem, Suggestion: suggestID(s), Session: what == sessionID}
 }
 
 // NewID makes the id of a new session: the local date and 8 random hex digits.

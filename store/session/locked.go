@@ -131,7 +131,7 @@ func (k *Locked) Read(ctx context.Context) (*Live, error) {
 // revision is not expect, or its content is not what was read or written last
 // under this lock, nothing is changed and the error is a *ConflictError. A
 // session whose file is gone is a *NotFoundError: a late write brings nothing
-// back. After an error of the file system either state may be stored; Read tells.
+// back. After ErrUndecided either state may be stored; Read tells.
 // A ctx that ends before the rename ends the call.
 func (k *Locked) Write(ctx context.Context, l *Live, expect int64) (int64, error) {
 	if err := k.held(); err != nil {
@@ -228,6 +228,9 @@ func (k *Locked) replace(ctx context.Context, l *Live) error {
 	}
 	k.seen = nil // until it is known which state is stored
 	if err := temp.Publish(k.ref.file()); err != nil {
+		if errors.Is(err, durable.ErrUnsynced) {
+			err = fmt.Errorf("%w: %w", ErrUndecided, err)
+		}
 		return fmt.Errorf("write session %s: %w", l.Ref, err)
 	}
 	k.seen = data

@@ -23,7 +23,8 @@ const DefaultTitle = "New session"
 // the manifest's write commits both, durably. An empty ref.ID is filled in. It
 // returns the session. A session that op has made already is made active only.
 // A taken id is an *ExistsError, an op that was given up a *VoidedError, an id
-// of another kind than is made here an *IDError.
+// of another kind than is made here an *IDError. Where it fails the session is
+// not there, unless the error is ErrUndecided.
 func (s *Store) NewSession(ctx context.Context, ref Ref, title, cwd, op string) (Ref, error) {
 	if title == "" {
 		title = DefaultTitle
@@ -71,7 +72,23 @@ func (s *Store) makeNew(ctx context.Context, ref Ref, op string, fill func(*Live
 	default:
 		return Ref{}, err
 	}
-	return ref, s.Activate(ctx, ref)
+	if err := s.Activate(ctx, ref); err != nil {
+		return Ref{}, k.unmake(context.WithoutCancel(ctx), err)
+	}
+	return ref, nil
+}
+
+// unmake takes away a session that could not be made the active one. It returns
+// why it could not, as ErrUndecided if the session is there all the same.
+func (k *Locked) unmake(ctx context.Context, cause error) error {
+	active, err := k.store.activated(ctx, k.ref)
+	if err == nil && !active {
+		k.seen = nil
+		if err = durable.Remove(k.store.fs, k.ref.file()); err == nil {
+			return cause
+		}
+	}
+	return errors.Join(fmt.Errorf("%w: %w", ErrUndecided, cause), err)
 }
 
 // OpState tells whether an operation has landed in a session (OpLanded). One

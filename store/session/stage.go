@@ -224,7 +224,8 @@ func (st *Stage) ready() error {
 // Nothing is changed and the error is a *durable.LockedError if somebody holds
 // the session, at once; a *ConflictError if its revision is not expect, or it
 // has appeared or gone since the stage was made; a *VoidedError if op was given
-// up; a *MissingError if chunks are missing. With expect 0 a session that does
+// up; a *MissingError if chunks are missing. Nor is it after an error of the
+// disk, unless that is ErrUndecided. With expect 0 a session that does
 // not exist is made, and a damaged file is set aside first.
 func (st *Stage) Commit(ctx context.Context, expect int64, op, note string) (revision int64, err error) {
 	if err := st.ready(); err != nil {

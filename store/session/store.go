@@ -281,7 +281,7 @@ func (s *Store) projects() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if e.IsDir() && checkSegment(e.Name(), "a project id") == nil {
+		if e.IsDir() && checkSegment(e.Name(), projectID) == nil {
 			list = append(list, e.Name())
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sess/store/chunk"
 	"sess/store/transcript"
@@ -15,8 +16,9 @@ import (
 // artifacts, createdAt, updatedAt (epoch milliseconds) and revision, all records
 // included. A turn that nobody runs any more shows as interrupted, as
 // [Locked.Read] has it; the file is not touched. Messages without an id, a known
-// role or a text, and artifacts that are no references, are left out. The errors
-// are those of Read.
+// role or a text, and artifacts that are no references, are left out; each of the
+// others has its lists eventIds, artifactIds and uploads. The errors are those of
+// Read.
 func (s *Store) View(ctx context.Context, ref Ref) (json.RawMessage, error) {
 	for last := int64(-1); ; {
 		l, running, err := s.readRunning(ctx, ref)
@@ -42,11 +44,11 @@ func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) 
 			return nil, err
 		}
 	}
-	messages, err := l.records(ctx, transcript.ListMessages, goodMessage)
+	messages, err := l.records(ctx, transcript.ListMessages, shownMessage)
 	if err != nil {
 		return nil, err
 	}
-	activities, err := l.records(ctx, transcript.ListActivities, json.Valid)
+	activities, err := l.records(ctx, transcript.ListActivities, shownActivity)
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +76,16 @@ func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) 
 	return append(dst, '}'), nil
 }
 
-// records is a whole list as an array, without the records that are not good.
-func (l *Live) records(ctx context.Context, name string, good func([]byte) bool) (json.RawMessage, error) {
+// records is a whole list as an array of what is shown of its records; nil is
+// nothing.
+func (l *Live) records(ctx context.Context, name string, shown func([]byte) []byte) (json.RawMessage, error) {
 	list := l.Doc.List(name)
 	dst := []byte{'['}
 	for r, err := range list.All(l.load, 0, list.Records) {
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if !good(r) {
+		if r = shown(r); r == nil {
 			continue
 		}
 		if len(dst) > 1 {
@@ -93,15 +96,46 @@ func (l *Live) records(ctx context.Context, name string, good func([]byte) bool)
 	return append(dst, ']'), nil
 }
 
-// goodMessage reports whether a record is a message that clients can show.
-func goodMessage(r []byte) bool {
+// shownMessage is a message as clients are shown it, nil where they cannot be:
+// the record as it is stored, with the lists that every message has.
+func shownMessage(r []byte) []byte {
 	var m struct {
 		ID      string          `json:"id"`
 		Role    transcript.Role `json:"role"`
 		Content *string         `json:"content"`
 	}
-	return json.Unmarshal(r, &m) == nil && m.ID != "" && m.Content != nil &&
-		(m.Role == transcript.RoleUser || m.Role == transcript.RoleAgent)
+	if json.Unmarshal(r, &m) != nil || m.ID == "" || m.Content == nil ||
+		m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent {
+		return nil
+	}
+	list, err := members(r)
+	if err != nil {
+		return nil
+	}
+	missing := false
+	for _, key := range []string{"eventIds", "artifactIds", "uploads"} {
+		at := slices.IndexFunc(list, func(m member) bool { return m.key == key })
+		switch {
+		case at < 0:
+			list = append(list, member{key: key, rawKey: encode(key), value: json.RawMessage("[]")})
+		case string(list[at].value) == "null":
+			list[at].value = json.RawMessage("[]")
+		default:
+			continue
+		}
+		missing = true
+	}
+	if !missing {
+		return r
+	}
+	return joinMembers(list)
+}
+
+func shownActivity(r []byte) []byte {
+	if !json.Valid(r) {
+		return nil
+	}
+	return r
 }
 
 // goodArtifacts are the references among a session's artifacts, without content

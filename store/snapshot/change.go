@@ -131,6 +131,7 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 	}
 	if !dst.free() {
 		rec.Trash = []TrashItem{dst.trashItem(rec.ID, "overwritten")}
+		e.Replaced = true
 	}
 	return e, true, p.run(rec, func() error {
 		if !dst.free() {

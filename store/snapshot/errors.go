@@ -7,9 +7,12 @@ import (
 
 // NameError is a text that is no name.
 type NameError struct {
-	Text       string
-	Reason     string // "a name has no spaces"
-	Suggestion string // a valid name close to it
+	Text   string
+	Reason string // "a name has no spaces"
+	// Suggestion is a valid name close to it; empty where one was looked for,
+	// since none of that name need exist.
+	Suggestion string
+	Near       []Name // where one was looked for: names that may have been meant
 }
 
 func (e *NameError) Error() string {
@@ -17,7 +20,11 @@ func (e *NameError) Error() string {
 	if len(text) > 2*MaxName {
 		text = strings.ToValidUTF8(text[:2*MaxName], "") + "…"
 	}
-	return fmt.Sprintf("%q: %s; try %s", text, e.Reason, e.Suggestion)
+	s := fmt.Sprintf("%q: %s", text, e.Reason)
+	if e.Suggestion != "" {
+		s += "; try " + e.Suggestion
+	}
+	return s + nearText(e.Near)
 }
 
 // NotFoundError is a name or id that the pool does not have.
@@ -27,14 +34,37 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	if len(e.Near) == 0 {
-		return fmt.Sprintf("no snapshot %q", e.Text)
+	return fmt.Sprintf("no snapshot %q", e.Text) + nearText(e.Near)
+}
+
+// nearText ends a message with names that may have been meant.
+func nearText(names []Name) string {
+	if len(names) == 0 {
+		return ""
 	}
-	near := make([]string, len(e.Near))
-	for i, n := range e.Near {
-		near[i] = string(n)
+	return "; near: " + joined(names)
+}
+
+func joined(names []Name) string {
+	var b strings.Builder
+	for i, n := range names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(n))
 	}
-	return fmt.Sprintf("no snapshot %q; near: %s", e.Text, strings.Join(near, ", "))
+	return b.String()
+}
+
+// AmbiguousError is an id that several snapshots have, as when a file was copied
+// by hand.
+type AmbiguousError struct {
+	ID    string
+	Names []Name // the newest first
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("several snapshots have the id %s: %s", e.ID, joined(e.Names))
 }
 
 // ExistsError is a name that is taken, perhaps in another case.
@@ -50,6 +80,20 @@ func (e *ExistsError) Error() string {
 	}
 	return s
 }
+
+// OccupiedError is a name whose file cannot be a snapshot: in its place is a
+// folder, a link or another kind of file, which is left alone.
+type OccupiedError struct {
+	Name Name
+	File string // whole path
+	Err  error
+}
+
+func (e *OccupiedError) Error() string {
+	return fmt.Sprintf("%q cannot be a snapshot: %v", string(e.Name), e.Err)
+}
+
+func (e *OccupiedError) Unwrap() error { return e.Err }
 
 // DamagedError is a snapshot that cannot be used: its file does not parse or
 // does not match its digest, or a chunk is missing or damaged.

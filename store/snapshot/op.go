@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,6 +90,7 @@ type Op struct {
 	Subject   string      `json:"subject,omitempty"`   // id of the snapshot that was renamed or put in place
 	Trash     []TrashItem `json:"trash,omitempty"`     // what it took away
 	Swapped   []TrashItem `json:"swapped,omitempty"`   // what its undoing took away
+	Newest    string      `json:"newest,omitempty"`    // id of the newest operation when it was undone: a newer one ends redo
 }
 
 func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
@@ -164,7 +166,60 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 		return nil, fmt.Errorf("record of operation %s: %w", id, err)
 	}
 	op.ID = id
+	if problem := op.problem(); problem != "" {
+		return nil, fmt.Errorf("record of operation %s: %s", id, problem)
+	}
 	return op, nil
+}
+
+// problem says what keeps a record from being followed, as where it was damaged
+// or a newer version wrote it; "" means nothing. All else here relies on it: no
+// name or file of a record leads out of the pool.
+func (op *Op) problem() string {
+	switch op.Kind {
+	case OpLoad, OpNew, OpDelete, OpPrune, OpDeleteMessages, OpCompact:
+	case OpOverwrite:
+		if len(op.Trash) == 0 {
+			return "it does not say what was overwritten"
+		}
+		if op.To == "" {
+			return "it does not say what name was overwritten"
+		}
+	case OpRename:
+		if op.From == "" || op.To == "" {
+			return "it does not say what was renamed"
+		}
+	default:
+		return fmt.Sprintf("%q is no kind of operation", op.Kind)
+	}
+	switch op.State {
+	case OpOpen, OpClosed, OpUndone, OpUndoing, OpRedoing:
+	default:
+		return fmt.Sprintf("%q is no state of an operation", op.State)
+	}
+	var names []Name
+	for _, name := range []Name{op.From, op.To} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	for _, link := range []*Link{op.Backup, op.Redo} {
+		if link != nil {
+			names = append(names, link.Name)
+		}
+	}
+	for _, item := range slices.Concat(op.Trash, op.Swapped) {
+		names = append(names, item.Name)
+		if base, ok := strings.CutSuffix(item.File, suffix); !ok || strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
+			return fmt.Sprintf("%q is no file of the trash", item.File)
+		}
+	}
+	for _, name := range names {
+		if nameProblem(string(name)) != "" {
+			return fmt.Sprintf("%q is no name", string(name))
+		}
+	}
+	return ""
 }
 
 // writeOp stores a record. The names lock is held.
@@ -198,6 +253,18 @@ func (p *Pool) newOp(op Op) (*Op, error) {
 	}
 	op.ID, op.State, op.Time = id.String(), OpOpen, p.now()
 	return &op, nil
+}
+
+// newest is the id of the newest operation that is not open. The names lock is
+// held.
+func (p *Pool) newest() (string, error) {
+	ids, err := p.opIDs()
+	for _, id := range slices.Backward(ids) {
+		if op := p.findOp(id); op != nil && op.State != OpOpen {
+			return id, nil
+		}
+	}
+	return "", err
 }
 
 // OpenOp is an operation under way, owned by this process. It is not safe for
@@ -465,18 +532,20 @@ func (p *Pool) Undoable(ctx context.Context, session string) (*Op, error) {
 }
 
 // Redoable returns the operation that redo does again: the one undone last, if
-// no operation followed it. It is nil when there is none.
+// no operation followed it, not even one that was undone itself. It is nil when
+// there is none.
 func (p *Pool) Redoable(ctx context.Context, session string) (*Op, error) {
 	var found *Op
+	var newest string // operation of all
 	err := p.newestOps(ctx, func(op *Op) bool {
-		switch {
-		case !op.concerns(session):
-		case op.done():
-			return false
-		case op.undone():
+		if !op.concerns(session) || op.State == OpOpen {
+			return true
+		}
+		newest = cmp.Or(newest, op.ID)
+		if op.undone() && newest <= cmp.Or(op.Newest, newest) {
 			found = op // undo goes from the newest back: the oldest went last
 		}
-		return true
+		return !op.done()
 	})
 	return found, err
 }
@@ -499,17 +568,24 @@ func (p *Pool) LoadedLast(ctx context.Context) (Link, error) {
 // back; redo, which may be nil, is the backup made before that. An operation that
 // is not closed is ErrStale.
 func (p *Pool) MarkUndone(ctx context.Context, id string, redo *Link) error {
-	return p.mark(ctx, id, OpClosed, func(op *Op) { op.State, op.Redo = OpUndone, redo })
+	return p.mark(ctx, id, OpClosed, func(op *Op) (err error) {
+		op.State, op.Redo = OpUndone, redo
+		op.Newest, err = p.newest()
+		return err
+	})
 }
 
 // MarkRedone records that an undone operation was done again; undo, which may be
 // nil, is the backup made before that. An operation that is not undone is
 // ErrStale.
 func (p *Pool) MarkRedone(ctx context.Context, id string, undo *Link) error {
-	return p.mark(ctx, id, OpUndone, func(op *Op) { op.State, op.Backup, op.Redo = OpClosed, undo, nil })
+	return p.mark(ctx, id, OpUndone, func(op *Op) error {
+		op.State, op.Backup, op.Redo = OpClosed, undo, nil
+		return nil
+	})
 }
 
-func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*Op)) error {
+func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*Op) error) error {
 	unlock, err := p.lock(ctx, "undo")
 	if err != nil {
 		return err
@@ -522,7 +598,9 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 	if op.State != from {
 		return fmt.Errorf("operation %s is %s: %w", id, op.State, ErrStale)
 	}
-	change(op)
+	if err := change(op); err != nil {
+		return err
+	}
 	return p.writeOp(op)
 }
 

@@ -77,6 +77,9 @@ type Entry struct {
 	Problem string // what is wrong; empty when State is StateOK
 	File    string // whole path
 	Future  bool   // dated later than the clock says
+	// Replaced is set by Save, Copy and Rename where the name held another
+	// snapshot, which lies in the trash now.
+	Replaced bool
 }
 
 // Snapshot is a document that was read, without its chunks.
@@ -309,6 +312,8 @@ func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
 			stored = "" // it went since the folder was read
 		}
 		return slot{name: stored}, nil
+	case errors.Is(err, durable.ErrNotRegular):
+		return slot{}, &OccupiedError{Name: name, File: p.path(fileOf(name)), Err: err}
 	case err != nil:
 		return slot{}, err
 	case stored != "" && stored != name:
@@ -351,29 +356,53 @@ func (p *Pool) decode(name Name, data []byte) slot {
 }
 
 // Resolve finds the snapshot that text names exactly, or whose whole id it is.
-// Its errors are *NotFoundError, with near names, and *NameError.
+// Its errors are *NotFoundError and *NameError, with near names, and
+// *AmbiguousError.
 func (p *Pool) Resolve(ctx context.Context, text string) (Name, error) {
-	name, err := ParseName(text)
-	if err != nil {
-		return "", err // ids are valid names
-	}
 	names, err := p.names()
 	if err != nil {
 		return "", fmt.Errorf("find snapshot %q: %w", text, err)
 	}
+	name, err := find(names, text)
+	if _, missing := errors.AsType[*NotFoundError](err); !missing {
+		return name, err
+	}
+	if id, bad := uuid.Parse(text); bad != nil || text != id.String() {
+		return "", err
+	}
+	entries, listErr := p.List(ctx)
+	if listErr != nil {
+		return "", listErr
+	}
+	var found []Name
+	for _, e := range entries {
+		if e.Meta.ID == text {
+			found = append(found, e.Name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", err
+	case 1:
+		return found[0], nil
+	}
+	return "", &AmbiguousError{ID: text, Names: found}
+}
+
+// Find returns the error of looking for text where there are no snapshots.
+func Find(text string) error {
+	_, err := find(nil, text)
+	return err
+}
+
+// find looks for a name among names.
+func find(names []Name, text string) (Name, error) {
+	name, err := ParseName(text) // ids are names too
+	if bad, ok := errors.AsType[*NameError](err); ok {
+		return "", &NameError{Text: text, Reason: bad.Reason, Near: near(bad.Suggestion, names)}
+	}
 	if slices.Contains(names, name) {
 		return name, nil
-	}
-	if id, err := uuid.Parse(text); err == nil && text == id.String() {
-		entries, err := p.List(ctx)
-		if err != nil {
-			return "", err
-		}
-		for _, e := range entries {
-			if e.Meta.ID == text {
-				return e.Name, nil
-			}
-		}
 	}
 	return "", &NotFoundError{Text: text, Near: near(text, names)}
 }

@@ -381,6 +381,28 @@ func TestVerify(t *testing.T) {
 	wantAs[*snapshot.NotFoundError](t, "Verify of a missing name", err)
 }
 
+// What lies in the trash is told apart, by the name that it had.
+func TestVerifyNamesWhatIsInTheTrash(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	writeFile(t, "", p.Dir(), "bad.sess.json")
+	writeFile(t, `{"format":"sess/99"}`, p.Dir(), "new.sess.json")
+	for _, name := range []snapshot.Name{"bad", "new"} {
+		if _, _, err := p.Delete(t.Context(), []snapshot.Name{name}, snapshot.OpInfo{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, p, "bad", "x")
+	r, err := p.Verify(t.Context(), nil, nil)
+	want := []snapshot.Problem{
+		{Name: "new", Trashed: true, Newer: true, Reason: "written by a newer version (format sess/99)"},
+		{Name: "bad", Trashed: true, Reason: "damaged: it is empty"},
+	}
+	if diff := cmp.Diff(want, r.Problems, cmpopts.IgnoreFields(snapshot.Problem{}, "File")); diff != "" || err != nil {
+		t.Errorf("Verify: %v; problems (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
@@ -408,9 +430,61 @@ func TestResolve(t *testing.T) {
 			t.Errorf("Resolve(%q) near (-want +got):\n%s", text, diff)
 		}
 	}
-	for _, text := range []string{"*", "demo%", "", "../demo"} {
+	for text, near := range map[string][]snapshot.Name{
+		"*": nil, "": nil, "../demo_1": {"demo_1", "demo-1", "demo", "demo-2"}, "review 2031": {"review-2031"},
+	} {
 		_, err := p.Resolve(t.Context(), text)
-		wantAs[*snapshot.NameError](t, "Resolve("+text+")", err)
+		bad := wantAs[*snapshot.NameError](t, "Resolve("+text+")", err)
+		if diff := cmp.Diff(near, bad.Near); diff != "" || bad.Suggestion != "" {
+			t.Errorf("Resolve(%q) suggests %q, near (-want +got):\n%s", text, bad.Suggestion, diff)
+		}
+	}
+}
+
+// A file that somebody copied by hand has the id of the first one.
+func TestResolveAnIDOfTwo(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	e := put(t, p, "one", "x")
+	data, err := os.ReadFile(e.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(p.Dir(), "two.sess.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Resolve(t.Context(), e.Meta.ID)
+	several := wantAs[*snapshot.AmbiguousError](t, "Resolve of the id", err)
+	if diff := cmp.Diff([]snapshot.Name{"one", "two"}, several.Names); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	if got, err := p.Resolve(t.Context(), "two"); got != "two" || err != nil {
+		t.Errorf("Resolve(two) = %q, %v", got, err)
+	}
+}
+
+// What is no regular file keeps its place, and is no snapshot.
+func TestANameWhosePlaceIsTaken(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	e := put(t, p, "v1", "x")
+	if err := os.Mkdir(filepath.Join(p.Dir(), "folder.sess.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	taken := []snapshot.Name{"folder"}
+	if err := os.Symlink(e.File, filepath.Join(p.Dir(), "link.sess.json")); err == nil {
+		taken = append(taken, "link") // not everybody may make one on Windows
+	}
+	for _, name := range taken {
+		_, err := newTalk("s1").speak("y", 1, 0).save(t.Context(), p, snapshot.SaveRequest{Name: name, Overwrite: true})
+		wantAs[*snapshot.OccupiedError](t, "Save "+string(name), err)
+		_, err = p.Copy(t.Context(), "v1", name, snapshot.CopyOptions{Overwrite: true})
+		wantAs[*snapshot.OccupiedError](t, "Copy to "+string(name), err)
+		_, _, err = p.Rename(t.Context(), "v1", name, snapshot.RenameOptions{Overwrite: true})
+		wantAs[*snapshot.OccupiedError](t, "Rename to "+string(name), err)
+	}
+	if got := content(t, p, "v1"); !strings.Contains(got, "x") {
+		t.Errorf("v1 is now %q", got)
 	}
 }
 

@@ -247,6 +247,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	if r.Op != nil {
 		op.OpInfo = *r.Op
 	}
+	e.Replaced = true
 	return e, p.replace(op, name, old, meta.ID, tmp)
 }
 
@@ -338,7 +339,7 @@ func checkLimits(m transcript.Meta) error {
 }
 
 // commit makes the added chunks part of the pool, and then knows that everything
-// the document refers to is there. A batch that failed is spent: the writer can
+// the document refers to is there, durably. A batch that failed is spent: the writer can
 // only be closed then.
 func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document) error {
 	need := doc.InlineIDs()
@@ -353,7 +354,7 @@ func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document
 		err := fmt.Errorf("chunk %s is missing", missing[0])
 		return &DamagedError{Name: name, File: w.pool.path(fileOf(name)), Reason: err.Error(), Err: err}
 	}
-	if len(w.added) == 0 {
+	if len(need) == 0 {
 		return nil
 	}
 	if err := w.batch.Commit(ctx); err != nil {

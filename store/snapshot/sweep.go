@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"sess/store/chunk"
@@ -150,10 +151,12 @@ func (p *Pool) eachDocument(ctx context.Context, visit func(file string, doc *tr
 
 // Problem is something Verify found.
 type Problem struct {
-	Name   Name          // of the snapshot; empty for one in the trash
-	Chunk  transcript.ID // empty when the document itself is meant
-	File   string        // whole path of the document
-	Reason string
+	Name    Name          `json:"name"`            // in the trash the one that it had; there it may be empty
+	Trashed bool          `json:"trashed"`         // it is in the trash
+	Newer   bool          `json:"-"`               // it could not be checked, since a newer version wrote it
+	Chunk   transcript.ID `json:"chunk,omitempty"` // empty when the document itself is meant
+	File    string        `json:"file"`            // whole path of the document
+	Reason  string        `json:"reason"`
 }
 
 // VerifyReport is what Verify found.
@@ -194,10 +197,11 @@ func (p *Pool) Verify(ctx context.Context, names []Name, progress Progress) (Ver
 		}
 		switch {
 		case err == nil:
-			err = v.document(ctx, name, s.File, s.Doc)
+			err = v.document(ctx, Problem{Name: name, File: s.File}, s.Doc)
 		case ctx.Err() == nil && typed(err):
 			if _, missing := errors.AsType[*NotFoundError](err); !missing {
-				r.Problems = append(r.Problems, Problem{Name: name, File: p.path(fileOf(name)), Reason: plainReason(err)})
+				_, newer := errors.AsType[*NewerError](err)
+				r.Problems = append(r.Problems, Problem{Name: name, Newer: newer, File: p.path(fileOf(name)), Reason: plainReason(err)})
 				err = nil
 			}
 		}
@@ -213,26 +217,30 @@ func (p *Pool) Verify(ctx context.Context, names []Name, progress Progress) (Ver
 		return r, nil
 	}
 	blind := len(r.Problems) > 0
-	trash, err := p.trashFiles()
+	trash, err := p.listTrash(ctx)
 	if err != nil {
 		return r, fmt.Errorf("verify the trash: %w", err)
 	}
-	for _, f := range trash {
-		file := trashDir + "/" + f.Name()
+	for _, t := range trash {
+		file := trashDir + "/" + filepath.Base(t.File)
 		data, err := durable.ReadFile(p.fs, file, maxDocument)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		found := Problem{Name: t.Name, Trashed: true, Newer: t.State == StateNewer, File: t.File}
 		var doc *transcript.Document
 		if err == nil {
 			doc, err = transcript.Decode(data)
 		}
 		if err != nil {
 			blind = true
-			r.Problems = append(r.Problems, Problem{File: p.path(file), Reason: reason(err)})
+			if found.Reason = reason(err); found.Newer {
+				found.Reason = t.Problem
+			}
+			r.Problems = append(r.Problems, found)
 			continue
 		}
-		if err := v.document(ctx, "", p.path(file), doc); err != nil {
+		if err := v.document(ctx, found, doc); err != nil {
 			return r, fmt.Errorf("verify the trash: %w", err)
 		}
 	}
@@ -277,7 +285,9 @@ func (v *verifier) plain(id transcript.ID) ([]byte, error) {
 	return data, err
 }
 
-func (v *verifier) document(ctx context.Context, name Name, file string, doc *transcript.Document) error {
+// document adds what is wrong with the chunks of a document, each time as found
+// says where it lies.
+func (v *verifier) document(ctx context.Context, found Problem, doc *transcript.Document) error {
 	told := map[transcript.ID]bool{}
 	var last transcript.ID
 	for id, err := range doc.ChunkIDs(v.plain) {
@@ -298,7 +308,8 @@ func (v *verifier) document(ctx context.Context, name Name, file string, doc *tr
 		}
 		if err != nil && !told[id] {
 			told[id] = true
-			v.report.Problems = append(v.report.Problems, Problem{Name: name, Chunk: id, File: file, Reason: err.Error()})
+			found.Chunk, found.Reason = id, err.Error()
+			v.report.Problems = append(v.report.Problems, found)
 		}
 	}
 	return nil

@@ -68,7 +68,11 @@ func (p *Pool) discard(op Op, slots []slot, reasons []string) (*Op, error) {
 		return nil, err
 	}
 	for i, s := range slots {
-		rec.Trash = append(rec.Trash, s.trashItem(rec.ID, reasons[i]))
+		item := s.trashItem(rec.ID, reasons[i])
+		if slices.ContainsFunc(rec.Trash, func(o TrashItem) bool { return o.File == item.File }) {
+			item.File = trashName(newID(), rec.ID) // another version of the same snapshot
+		}
+		rec.Trash = append(rec.Trash, item)
 	}
 	return rec, p.run(rec, func() error {
 		if err := durable.MkdirAll(p.fs, trashDir); err != nil {
@@ -245,7 +249,8 @@ func (p *Pool) fetch(t TrashEntry, as Name) error {
 }
 
 // EmptyTrash removes for good what was taken away at least olderThan ago; 0
-// means everything. It returns the number of documents and their bytes; the
+// means everything, also what is kept for undo and redo alone. It returns the
+// number of documents that [Pool.ListTrash] shows, and the bytes of all; the
 // chunks that only they referred to go with the next sweep. A dry run changes
 // nothing.
 func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun bool) (n int, bytes int64, err error) {
@@ -262,6 +267,7 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 	}
 	now := p.now()
 	gone := map[string]*Op{}
+	removed := false
 	for _, t := range all {
 		// What is dated in the future is as old as it can be known to be.
 		if max(0, now.Sub(t.DeletedAt)) < olderThan {
@@ -280,10 +286,12 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 				gone[t.Op.ID] = &t.Op
 			}
 		}
-		n++
+		if removed = true; !t.spare() {
+			n++
+		}
 		bytes += info.Size()
 	}
-	if dryRun || n == 0 {
+	if dryRun || !removed {
 		return n, bytes, nil
 	}
 	if err := p.fs.SyncDir(trashDir); err != nil {

@@ -72,22 +72,19 @@ func (p *Pool) turn(ctx context.Context, asked *Op, to OpState) (UndoResult, err
 // apply is turn under the names lock. The intention is recorded first; each step
 // looks at what is there, so that it can be repeated from any point.
 func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
-	step, back, under := p.takeBack, p.doAgain, OpUndoing
-	settled := OpClosed
+	step, under, settled := p.takeBack, OpUndoing, OpClosed
 	if to == OpClosed {
-		step, back, under = p.doAgain, p.takeBack, OpRedoing
-		settled = OpUndone
+		step, under, settled = p.doAgain, OpRedoing, OpUndone
 	}
 	if err := step(op, new(UndoResult), true); err != nil {
 		return UndoResult{}, err
 	}
-	op.State = under
-	if to == OpUndone && len(op.Trash) > 0 && op.To != "" && len(op.Swapped) == 0 {
-		was := op.Trash[0]
-		was.File = trashName(was.ID, op.ID+"-redo")
-		was.Reason = "undone"
-		op.Swapped = []TrashItem{was}
+	if op.State == OpClosed {
+		if err := p.prepareUndo(op); err != nil {
+			return UndoResult{}, err
+		}
 	}
+	op.State = under
 	if err := p.writeOp(op); err != nil {
 		op.State = settled // a failed sync may have left the intention behind
 		p.unsettled(op, p.writeOp(op))
@@ -95,7 +92,7 @@ func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
 	}
 	var r UndoResult
 	if err := step(op, &r, false); err != nil {
-		failed := back(op, new(UndoResult), false)
+		failed := p.reverse(op)
 		if failed == nil {
 			op.State = settled
 			failed = p.writeOp(op)
@@ -107,6 +104,76 @@ func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
 	p.unsettled(op, p.writeOp(op))
 	r.Op = *op
 	return r, nil
+}
+
+// prepareUndo completes a record with what redo will need.
+func (p *Pool) prepareUndo(op *Op) (err error) {
+	if op.Newest, err = p.newest(); err != nil {
+		return err
+	}
+	switch op.Kind {
+	case OpDelete, OpPrune:
+		return p.leaveRestored(op)
+	case OpRename:
+		return p.leaveRenamed(op)
+	case OpOverwrite:
+		s, err := p.look(op.To)
+		if err != nil {
+			return err
+		}
+		op.Swapped = nil
+		if !s.free() {
+			was := op.Trash[0]
+			was.File = trashName(was.ID, op.ID+"-redo")
+			was.Reason = "undone"
+			op.Swapped = []TrashItem{was}
+		}
+	}
+	return nil
+}
+
+// leaveRestored forgets of what an operation took away that which was brought
+// back from the trash since, where a crash kept that from being recorded: a redo
+// is not to take it away.
+func (p *Pool) leaveRestored(op *Op) error {
+	there, err := p.inTrash(op.Trash)
+	if err != nil {
+		return err
+	}
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
+	var left []TrashItem
+	for _, item := range op.Trash {
+		s, err := p.lookIn(names, item.Name)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(there, item) || !s.stands(item) {
+			left = append(left, item)
+		}
+	}
+	if len(left) == 0 {
+		return errors.Join(ErrStale, durable.Remove(p.fs, op.file()))
+	}
+	op.Trash = left
+	return nil
+}
+
+// leaveRenamed is leaveRestored for a rename whose snapshot has its old name
+// already, since it was deleted and restored under that. What the rename replaced
+// is then left like something that was deleted.
+func (p *Pool) leaveRenamed(op *Op) error {
+	from, err := p.look(op.From)
+	if err != nil || from.name != op.From || !from.is(op.Subject) {
+		return err
+	}
+	if len(op.Trash) == 0 {
+		return errors.Join(ErrStale, durable.Remove(p.fs, op.file()))
+	}
+	op.Kind, op.From, op.To = OpDelete, "", ""
+	return errors.Join(ErrStale, p.writeOp(op))
 }
 
 // recoverNames settles an operation on names that did not get to its end.
@@ -308,16 +375,89 @@ func (p *Pool) doAgain(op *Op, r *UndoResult, dry bool) error {
 		return p.renameAgain(op, r, dry)
 	}
 	if len(op.Swapped) == 0 {
-		return ErrGone
+		return p.emptyAgain(op, r, dry)
 	}
 	next, err := p.readTrash(op.Swapped[0])
 	if err != nil {
 		return err
 	}
-	if next == nil && op.State == OpUndoing {
-		return nil // an undo that failed before it touched the name
-	}
 	return p.swap(op.To, next, op.Trash, r, dry)
+}
+
+// reverse takes back what an undo or redo that failed has done until then.
+func (p *Pool) reverse(op *Op) error {
+	if op.Kind == OpOverwrite {
+		return p.swapBack(op)
+	}
+	if op.State == OpRedoing {
+		return p.takeBack(op, new(UndoResult), false)
+	}
+	return p.doAgain(op, new(UndoResult), false)
+}
+
+// swapBack takes back a swap that failed, if it got as far as the name. What the
+// name holds otherwise was never away, and what the trash holds in place of it
+// may be the only copy.
+func (p *Pool) swapBack(op *Op) error {
+	put, had := op.Trash, op.Swapped
+	if op.State == OpRedoing {
+		put, had = had, put
+	}
+	s, err := p.look(op.To)
+	if err != nil {
+		return err
+	}
+	if done, err := p.holds(s, put); err != nil || !done {
+		return err
+	}
+	if len(had) == 0 {
+		return durable.Remove(p.fs, fileOf(op.To))
+	}
+	data, err := p.readTrash(had[0])
+	if err != nil || data == nil {
+		return err
+	}
+	return durable.Write(p.fs, fileOf(op.To), data)
+}
+
+// holds reports whether a slot holds the document of an item; of none, whether
+// it is free.
+func (p *Pool) holds(s slot, items []TrashItem) (bool, error) {
+	if len(items) == 0 {
+		return s.free(), nil
+	}
+	data, err := p.readTrash(items[0])
+	return data != nil && s.data != nil && bytes.Equal(s.data, data), err
+}
+
+// emptyAgain takes away what the undoing of an overwrite gave a name that was
+// free by then.
+func (p *Pool) emptyAgain(op *Op, r *UndoResult, dry bool) error {
+	there, err := durable.Exists(p.fs, trashDir+"/"+op.Trash[0].File)
+	if err != nil {
+		return err
+	}
+	s, err := p.look(op.To)
+	switch {
+	case err != nil:
+		return err
+	case !there, s.free() && op.State != OpRedoing:
+		return ErrGone
+	case !s.free() && s.name != op.To:
+		return taken(s.name)
+	case dry:
+		return nil
+	}
+	if !s.free() {
+		if err := p.writeTrash(op.Trash[0], s.data); err != nil {
+			return err
+		}
+		if err := durable.Remove(p.fs, fileOf(op.To)); err != nil {
+			return err
+		}
+	}
+	r.Removed = append(r.Removed, op.To)
+	return nil
 }
 
 // swap gives a name the document data, after what it holds went to the trash as
@@ -474,7 +614,7 @@ func (p *Pool) renameBack(op *Op, r *UndoResult, dry bool) error {
 			return err
 		}
 	}
-	if !bytes.Equal(to.data, old) {
+	if to.is(op.Subject) || to.free() { // else it has been given back already
 		if err := durable.Write(p.fs, fileOf(op.To), old); err != nil {
 			return err
 		}

@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
 	"sess/store/transcript"
 )
@@ -696,4 +698,130 @@ func TestRecoverKeepsWhatARenameReplaced(t *testing.T) {
 	if _, err := p.RestoreTrash(t.Context(), "b", "old"); err != nil || first(t, p, "old") != "B" {
 		t.Errorf("what the rename replaced is lost: %v", err)
 	}
+}
+
+// Redo is over when something new was done, also when that was undone itself.
+func TestRedoEndsWithWhatWasDoneSince(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "A")
+	put(t, p, "b", "B")
+	if _, _, err := p.Delete(t.Context(), []snapshot.Name{"a"}, snapshot.OpInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	undo(t, p)
+	if _, _, err := p.Rename(t.Context(), "b", "c", snapshot.RenameOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if op, err := p.Redoable(t.Context(), ""); err != nil || op != nil {
+		t.Errorf("Redoable after something new: %+v, %v; want nothing", op, err)
+	}
+	undo(t, p)
+	if r := redo(t, p); r.Op.Kind != snapshot.OpRename {
+		t.Errorf("redo did the %s, want the rename", r.Op.Kind)
+	}
+	wantNames(t, p, "after the redo", names{"a": "A", "c": "B"})
+	if op, err := p.Redoable(t.Context(), ""); err != nil || op != nil {
+		t.Errorf("Redoable in the end: %+v, %v; want nothing", op, err)
+	}
+}
+
+// An undo or redo that fails takes nothing back that it has not done: the name
+// was saved anew by the program meanwhile, and what it held is nowhere else.
+func TestFailedTurnKeepsWhatWasSavedSince(t *testing.T) {
+	t.Parallel()
+	for _, turn := range []string{"undo", "redo"} {
+		for k := 0; ; k++ {
+			var faulty durabletest.Faulty
+			p := openPool(t, t.TempDir(), snapshot.Options{FS: faulty.Open, Now: newClock().Now})
+			put(t, p, "a~", "first")
+			put(t, p, "a~", "second")
+			undo(t, p)
+			if turn == "undo" {
+				redo(t, p)
+			}
+			if _, err := newTalk("s1").speak("third", 1, 0).save(t.Context(), p, snapshot.SaveRequest{Name: "a~", Rolling: true}); err != nil {
+				t.Fatal(err)
+			}
+			find, do := p.Redoable, p.RedoNames
+			if turn == "undo" {
+				find, do = p.Undoable, p.UndoNames
+			}
+			op, err := find(t.Context(), "")
+			if err != nil || op == nil {
+				t.Fatalf("%s finds %v, %v", turn, op, err)
+			}
+			faulty.FailAt(k, syscall.ENOSPC, false)
+			_, err = do(t.Context(), op)
+			fired := faulty.Fired()
+			faulty.Reset()
+			if _, err := p.Recover(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			kept := map[string]bool{first(t, p, "a~"): true}
+			trash, lerr := p.ListTrash(t.Context())
+			if lerr != nil {
+				t.Fatal(lerr)
+			}
+			for _, e := range trash {
+				doc, err := transcript.Decode(readFile(t, e.File))
+				if err != nil {
+					t.Fatal(err)
+				}
+				kept[strings.TrimSpace(text(t, p, &snapshot.Snapshot{Doc: doc}))] = true
+			}
+			for _, mark := range []string{"first", "second", "third"} {
+				if !kept[mark] {
+					t.Errorf("%s failing at %d (%v): %s is lost", turn, k, err, mark)
+				}
+			}
+			if !fired {
+				break
+			}
+		}
+	}
+}
+
+// An overwrite can be undone when its name is free by then, and redo frees the
+// name again.
+func TestUndoOfAnOverwriteWhoseNameIsFree(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "one")
+	put(t, p, "a", "two")
+	if _, _, err := p.Delete(t.Context(), []snapshot.Name{"a"}, snapshot.OpInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.RestoreTrash(t.Context(), "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		undo(t, p)
+		wantNames(t, p, "after the undo", names{"a": "one", "b": "two"})
+		redo(t, p)
+		wantNames(t, p, "after the redo", names{"b": "two"})
+	}
+}
+
+// Two versions of one snapshot, which have the same id, can stand under two
+// names; the trash keeps both when they go together.
+func TestVersionsOfOneSnapshotGoTogether(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	put(t, p, "a", "one")
+	put(t, p, "a", "two")
+	if _, _, err := p.Delete(t.Context(), []snapshot.Name{"a"}, snapshot.OpInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.RestoreTrash(t.Context(), "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	undo(t, p)
+	both := names{"a": "one", "b": "two"}
+	wantNames(t, p, "before", both)
+	if _, _, err := p.Delete(t.Context(), []snapshot.Name{"a", "b"}, snapshot.OpInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	undo(t, p)
+	wantNames(t, p, "after the undo", both)
 }

@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// user is somebody with a home of their own, for what a script cannot say.
+type user struct {
+	t    testing.TB
+	dir  string // where commands run
+	home string // of the program
+	bin  string
+	env  []string
+}
+
+func newUser(t testing.TB) *user {
+	t.Helper()
+	dir := t.TempDir()
+	// Sockets lie here, and their paths may have about a hundred bytes.
+	tmp, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(tmp) })
+	bin := binDir(t)
+	u := &user{t: t, dir: dir, home: filepath.Join(dir, ".sess"), bin: filepath.Join(bin, "sess")}
+	u.env = []string{
+		"HOME=" + dir, "USERPROFILE=" + dir, "SESS_HOME=" + u.home, "TMPDIR=" + tmp, "TEMP=" + tmp,
+		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"), "SYSTEMROOT=" + os.Getenv("SYSTEMROOT"), "TZ=UTC",
+	}
+	return u
+}
+
+// command is a run of the program, not started yet.
+func (u *user) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(u.t.Context(), u.bin, args...)
+	cmd.Dir, cmd.Env = u.dir, u.env
+	return cmd
+}
+
+// run runs the program to its end.
+func (u *user) run(args ...string) (stdout, stderr string, exit int) {
+	u.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := u.command(args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	exit = u.exit(cmd.Run())
+	return out.String(), errs.String(), exit
+}
+
+// exit is the exit status behind what running a command returned.
+func (u *user) exit(err error) int {
+	u.t.Helper()
+	if err == nil {
+		return 0
+	}
+	ended, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		u.t.Fatal(err)
+	}
+	return ended.ExitCode()
+}
+
+// do is run for what must work; it returns stdout.
+func (u *user) do(args ...string) string {
+	u.t.Helper()
+	stdout, stderr, exit := u.run(args...)
+	if exit != 0 {
+		u.t.Fatalf("sess %s ended with status %d:\n%s%s", strings.Join(args, " "), exit, stdout, stderr)
+	}
+	return stdout
+}
+
+// answer is the JSON document that the program prints for args.
+func (u *user) answer(into any, args ...string) {
+	u.t.Helper()
+	out := u.do(append([]string{"--json"}, args...)...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		u.t.Fatalf("sess %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// names lists the snapshots that list shows with the flags, newest first.
+func (u *user) names(flags ...string) []string {
+	u.t.Helper()
+	var list []struct{ Name string }
+	u.answer(&list, append([]string{"list"}, flags...)...)
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.Name
+	}
+	return names
+}
