@@ -49,7 +49,7 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"not an object", `[]`, `the file: want object, got []`},
 		{"a key at the top", `{"bogus": 1}`, "bogus: unknown key"},
 		{"a plugin that is not here", `{"plugins": {"entries": {"other": {}}}}`, "plugins.entries.other: no plugin of this id is here"},
-		{"a key with a pattern, among other faults", `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": "x", "slot": 1, "tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.slot: want string, got 1; plugins.entries.sess.config.tags: the key "a b" is not allowed`},
+		{"a key with a pattern, among other faults", `{"plugins": {"entries": {"sess": {"config": {"maxSnapshots": "x", "slot": 1, "tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.maxSnapshots: want integer, got "x"; plugins.entries.sess.config.slot: want string, got 1; plugins.entries.sess.config.tags: the key "a b" is not allowed`},
 		{"a key with a pattern", `{"plugins": {"entries": {"sess": {"config": {"tags": {"a b": "c"}}}}}}`, `plugins.entries.sess.config.tags: the key "a b" is not allowed; want it to match ^[a-z]+$`},
 		{
 			"the faults of all parts", `{"bogus": 1, "plugins": {"entries": {"other": {}, "sess": {"config": {"mx": 1, "maxSnapshots": -2}}}}}`,

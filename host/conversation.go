@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,10 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	case err != nil:
 		return nil, chat.StoreError(err)
 	case !ok:
+		// A session of that id in another project is more likely meant.
+		if elsewhere, err := h.projectsOf(ctx, ref.ID); err != nil || len(elsewhere) > 0 {
+			return nil, cmp.Or(err, h.noSession(ctx, ref))
+		}
 		if ref, err = h.makeSession(ctx, ref); err != nil {
 			return nil, err
 		}

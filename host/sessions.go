@@ -72,15 +72,9 @@ func (h *Host) findSession(ctx context.Context, id string, last session.Ref) (se
 	if last.ID == id && last.Project != "" {
 		return last, nil
 	}
-	infos, err := h.sessions.List(ctx)
+	projects, err := h.projectsOf(ctx, id)
 	if err != nil {
-		return session.Ref{}, chat.StoreError(err)
-	}
-	var projects []string
-	for _, i := range infos {
-		if i.Ref.ID == id {
-			projects = append(projects, i.Ref.Project)
-		}
+		return session.Ref{}, err
 	}
 	switch len(projects) {
 	case 0:
@@ -88,10 +82,25 @@ func (h *Host) findSession(ctx context.Context, id string, last session.Ref) (se
 	case 1:
 		return session.Ref{Project: projects[0], ID: id}, nil
 	}
-	slices.Sort(projects)
 	e := plugin.Errorf(plugin.Usage, "session %s exists in %d projects: %v", id, len(projects), projects).
 		WithHint("name one with --project=%s", projects[0])
 	return session.Ref{}, e
+}
+
+// projectsOf lists the projects that have a session of that id, sorted.
+func (h *Host) projectsOf(ctx context.Context, id string) ([]string, error) {
+	infos, err := h.sessions.List(ctx)
+	if err != nil {
+		return nil, chat.StoreError(err)
+	}
+	var projects []string
+	for _, i := range infos {
+		if i.Ref.ID == id {
+			projects = append(projects, i.Ref.Project)
+		}
+	}
+	slices.Sort(projects)
+	return projects, nil
 }
 
 // ensure resolves a session and makes it, active, where there is none yet and

@@ -90,12 +90,20 @@ func (a *app) completion(_ context.Context, in *dispatch.Invocation) (plugin.Res
 }
 
 func (a *app) configPath(context.Context, *dispatch.Invocation) (plugin.Result, error) {
-	path := host.ConfigPath(a.home)
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	path := host.ConfigPath(home)
 	return answer(path, map[string]string{"path": path})
 }
 
 func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, error) {
-	shown, err := host.EffectiveConfig(a.home, builtins())
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	shown, err := host.EffectiveConfig(home, builtins())
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -103,8 +111,12 @@ func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, 
 }
 
 func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
-	path := host.ConfigPath(a.home)
-	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	path := host.ConfigPath(home)
+	if _, err := host.EffectiveConfig(home, builtins()); err != nil {
 		return plugin.Result{}, err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

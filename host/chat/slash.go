@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"sess/plugin"
@@ -140,7 +139,7 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
 	}
 	rows = append(rows, []string{"//", "Begin a message with a slash: //etc is sent as /etc"})
-	return plugin.Result{Text: table(rows)}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows)}, nil
 }
 
 // sessionInfo is the data of /session.
@@ -188,7 +187,7 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 		{"changed", clock(info.UpdatedAt)},
 	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
-	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(info))}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows), Data: json.RawMessage(record(info))}, nil
 }
 
 func clock(ms int64) string { return time.UnixMilli(ms).Local().Format(time.DateTime) }
@@ -232,7 +231,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 		raw = append(raw, e.Raw)
 		rows = append(rows, []string{strconv.Itoa(e.Seq), e.Time.Local().Format("15:04:05.000"), e.Type, cut(fields(e), eventWidth)})
 	}
-	return plugin.Result{Text: text + "\n" + table(rows), Data: json.RawMessage(record(raw)), Notices: warnings}, nil
+	return plugin.Result{Text: text + "\n" + plugin.Table(nil, rows), Data: json.RawMessage(record(raw)), Notices: warnings}, nil
 }
 
 // fields is what an event says beside its number, time and type.
@@ -270,7 +269,7 @@ func (c *Chat) showTools(context.Context, []string) (plugin.Result, error) {
 	for _, t := range tools {
 		rows = append(rows, []string{t.Name, t.Plugin, t.Description})
 	}
-	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(tools))}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows), Data: json.RawMessage(record(tools))}, nil
 }
 
 func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
@@ -286,19 +285,4 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil
-}
-
-// table sets rows in columns, without a final newline.
-func table(rows [][]string) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush() // a Builder takes everything
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
 }

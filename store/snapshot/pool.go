@@ -163,6 +163,9 @@ func (p *Pool) lock(ctx context.Context, operation string) (unlock func(), err e
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	release, err := durable.LockAs(wait, p.fs, namesLock, operation, true)
+	if held, ok := errors.AsType[*durable.LockedError](err); ok {
+		return nil, &durable.LockedError{Path: "snapshot folder " + p.fs.Dir(), Holder: held.Holder}
+	}
 	if err != nil {
 		return nil, err
 	}
