@@ -39,7 +39,9 @@ type app struct {
 	host  *host.Host // nil until a command needs it
 	// defaults opens the host without the configuration.
 	defaults bool
-	local    []*dispatch.Dispatcher
+	// stays opens the host for a conversation: the plugins' schedules run.
+	stays bool
+	local []*dispatch.Dispatcher
 }
 
 // builtins lists the bundled plugins.
@@ -249,7 +251,7 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 	}
 	a.host, err = host.Open(ctx, host.Options{
 		Home: home, Exe: exe, Builtins: builtins(), Cwd: cwd,
-		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults,
+		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults, Background: a.stays,
 	})
 	return a.host, err
 }

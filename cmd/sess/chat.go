@@ -17,11 +17,12 @@ import (
 // chat talks with a model: one line, lines from a pipe, or a person at a
 // terminal.
 func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	one, given := in.String("message"), in.Changed("message")
+	a.stays = !given
 	h, err := a.open(ctx)
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	one, given := in.String("message"), in.Changed("message")
 	interactive := !given && isTerminal(a.stdin) && isTerminal(a.stdout)
 	if given && strings.TrimSpace(one) == "" {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "--message is empty").WithHint("write --message 'some text'")

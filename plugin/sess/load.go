@@ -1,7 +1,9 @@
 package sess
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"sess/dispatch"
@@ -180,6 +182,9 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 	}
 	want.op.Session = stage.Ref.ID
 	want.op.NameID = want.snap.Doc.Meta.ID
+	if want.backup && empty(&live.Document) && live.Revision > 0 {
+		want.op.Empty = json.RawMessage(cmp.Or(string(live.Document.Header), "{}"))
+	}
 	op, err := pool.OpenOp(ctx, want.op)
 	if err != nil {
 		return nil, r.abandon(ctx, stage.ID, nil, err)

@@ -9,6 +9,7 @@ import (
 	"sess/dispatch"
 	"sess/plugin"
 	"sess/store/snapshot"
+	"sess/store/transcript"
 )
 
 func undoVerb() verb {
@@ -156,19 +157,7 @@ func (r *request) turnNew(ctx context.Context, pool *snapshot.Pool, op *snapshot
 // turnSession puts a kept state back into the session, on the same way as a
 // load; what the session held before makes the way back.
 func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
-	link := d.link(op)
-	if link == nil {
-		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "the last %s of session %s cannot be undone or redone: no backup was made", op.Kind, op.Session).
-			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
-	}
-	_, snap, err := r.open(ctx, link.ID)
-	if _, several := errors.AsType[*snapshot.AmbiguousError](err); several {
-		_, snap, err = r.open(ctx, string(link.Name))
-	}
-	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
-		return plugin.Result{}, named(plugin.NotFound, missing, "the backup %s that %s needs is gone", link.Name, d.verb).
-			WithHint("it may be in the trash: %s", command("trash", "list"))
-	}
+	snap, err := r.kept(ctx, op, d)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -188,10 +177,37 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 	if op.Kind == snapshot.OpLoad && op.Name != "" {
 		what += " of " + op.Name
 	}
-	text := fmt.Sprintf("%s of the %s: session %s has the %s of %s (sess %s turns it round)",
-		d.verb, what, done.ref.ID, count(snap.Doc.Meta.Messages, "message"), snap.Name, d.counter)
+	now := fmt.Sprintf("has the %s of %s", count(snap.Doc.Meta.Messages, "message"), snap.Name)
+	if snap.Name == "" {
+		now = "is empty again"
+	}
+	text := fmt.Sprintf("%s of the %s: session %s %s (sess %s turns it round)", d.verb, what, done.ref.ID, now, d.counter)
 	return answer(text, pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", done.ref.ID},
 		pair{"from", snap.Name}, pair{"changed", done.changed}, pair{"revision", done.revision}, pair{"backup", done.backupName()})
+}
+
+// kept is the state that an operation on a session is turned back to: a backup,
+// or, without a name, the empty session that needed none.
+func (r *request) kept(ctx context.Context, op *snapshot.Op, d direction) (*snapshot.Snapshot, error) {
+	link := d.link(op)
+	if link == nil && op.Empty != nil && d.verb == "undo" {
+		doc := &transcript.Document{Header: op.Empty}
+		doc.Meta.SessionID = op.Session
+		return &snapshot.Snapshot{Doc: doc}, nil
+	}
+	if link == nil {
+		return nil, plugin.Errorf(plugin.NotFound, "the last %s of session %s cannot be undone or redone: no backup was made", op.Kind, op.Session).
+			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
+	}
+	_, snap, err := r.open(ctx, link.ID)
+	if _, several := errors.AsType[*snapshot.AmbiguousError](err); several {
+		_, snap, err = r.open(ctx, string(link.Name))
+	}
+	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
+		return nil, named(plugin.NotFound, missing, "the backup %s that %s needs is gone", link.Name, d.verb).
+			WithHint("it may be in the trash: %s", command("trash", "list"))
+	}
+	return snap, err
 }
 
 // turned files what an exchange did under the op that it turned back. The op of

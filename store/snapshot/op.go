@@ -53,7 +53,10 @@ type OpInfo struct {
 	Caller     string `json:"caller,omitempty"`
 	Name       string `json:"name,omitempty"`   // of the snapshot that is loaded
 	NameID     string `json:"nameId,omitempty"` // its id
-	RequestID  string `json:"requestId,omitempty"`
+	// Empty is the header of a session without records that the operation
+	// changed: all there was to keep of it, so no backup was made.
+	Empty     json.RawMessage `json:"empty,omitempty"`
+	RequestID string          `json:"requestId,omitempty"`
 }
 
 // OpState is how far an operation is.
