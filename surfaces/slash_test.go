@@ -132,7 +132,10 @@ func TestSlashLowerTellsWhyACommandIsAbsent(t *testing.T) {
 		"/snap":         "unknown command /snap; did you mean /snapshot?",
 	} {
 		_, err := s.Lower(line)
-		if diff := cmp.Diff(want, text(t, err)); diff != "" {
+		if err == nil {
+			t.Fatalf("Lower(%q) succeeds", line)
+		}
+		if diff := cmp.Diff(want, plugin.AsError(err).Text()); diff != "" {
 			t.Errorf("Lower(%q) (-want +got):\n%s", line, diff)
 		}
 	}
