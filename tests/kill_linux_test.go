@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -251,5 +252,53 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if !strings.Contains(said, mark(n)) {
 			t.Errorf("%s is lost", mark(n))
 		}
+	}
+}
+
+// A plugin that was stopped outlives neither a host that is killed nor one that
+// is told to end.
+func TestStoppedPluginEndsWithItsHost(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			k := newKiller(t, 0)
+			host := k.command("chat")
+			in, err := host.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Close()
+			if err := host.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(in, "/sess list\n"); err != nil {
+				t.Fatal(err)
+			}
+			plugin := 0
+			k.wait("a plugin", func() bool {
+				for _, pid := range k.processes() {
+					if pid != host.Process.Pid {
+						plugin = pid
+					}
+				}
+				return plugin != 0
+			})
+			if err := syscall.Kill(plugin, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(in, "/sess list\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := host.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = host.Wait() // how it ends is not the point here
+			k.wait("the end of all processes", func() bool {
+				return len(k.processes()) == 0
+			})
+			k.do("chat", "--message", "hello")
+			k.do("save", "v1")
+		})
 	}
 }

@@ -24,8 +24,9 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		Summary: "The program itself",
 		Verbs: []dispatch.Verb{{
 			Name: "chat", Summary: "Talk with a model in a live session",
-			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
-				"A line that begins with a slash is a command: /help lists them.",
+			Help: "At a terminal it asks for one line after the other; the arrow keys move in it and bring back what was said before, " +
+				"and pasted text stays one message. Text that comes through a pipe is taken line by line.\n\n" +
+				"A line that begins with a slash is a command: /help lists them. Ctrl-C ends an answer, Ctrl-D the chat.",
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")

@@ -145,6 +145,7 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	case surfaces.IsSlash(text):
 		inJSON, err = c.slash(ctx, text)
 	default:
+		c.doubt(text)
 		err = c.turn(ctx, text)
 	}
 	c.showNotices()

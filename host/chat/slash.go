@@ -94,6 +94,20 @@ func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.S
 	return command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
 }
 
+// doubt tells if a message reads like a command without its slash, as answers
+// and hints name them for the command line too. It is the model's all the same.
+func (c *Chat) doubt(text string) {
+	words := strings.Fields(text)
+	for _, o := range c.opts.Commands() {
+		if len(words) < 2 || words[0] != o.Spec.Command {
+			continue
+		}
+		if v, n := o.Spec.Find(words[1:]); v != nil && !v.Internal {
+			c.notice(fmt.Sprintf("this goes to the model; the command is /%s", strings.Join(words[:1+n], " ")))
+		}
+	}
+}
+
 func specs(commands []Command) []plugin.Spec {
 	list := make([]plugin.Spec, len(commands))
 	for i := range commands {

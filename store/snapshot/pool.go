@@ -342,13 +342,10 @@ func spelling(names []Name, name Name) Name {
 // decode makes a slot of a file's bytes.
 func (p *Pool) decode(name Name, data []byte) slot {
 	s := slot{name: name, data: data}
-	doc, err := transcript.Decode(data)
+	doc, err := decodeChecked(data)
 	if newer, ok := errors.AsType[*transcript.NewerError](err); ok {
 		s.err = &NewerError{Name: name, File: p.path(fileOf(name)), Format: newer.Format}
 		return s
-	}
-	if err == nil && doc.Meta.Digest != "" && doc.Meta.Digest != doc.Digest() {
-		err = errors.New("its content does not match its digest")
 	}
 	if err != nil {
 		s.err = &DamagedError{Name: name, File: p.path(fileOf(name)), Reason: err.Error(), Err: err}
@@ -356,6 +353,15 @@ func (p *Pool) decode(name Name, data []byte) slot {
 	}
 	s.doc = doc
 	return s
+}
+
+// decodeChecked reads a document and holds it against its digest.
+func decodeChecked(data []byte) (*transcript.Document, error) {
+	doc, err := transcript.Decode(data)
+	if err == nil && doc.Meta.Digest != "" && doc.Meta.Digest != doc.Digest() {
+		err = errors.New("its content does not match its digest")
+	}
+	return doc, err
 }
 
 // Resolve finds the snapshot that text names exactly, or whose whole id it is.
