@@ -28,8 +28,8 @@ func TestListReadsHeadsOnly(t *testing.T) {
 	}
 	var whole []struct{ ID, UpdatedAt string }
 	u.answer(&whole, "list")
-	end := bytes.Index(data, []byte(`"header":`))
-	if end < 0 || len(whole) != 1 {
+	head, _, ok := bytes.Cut(data, []byte(`"header":`))
+	if !ok || len(whole) != 1 {
 		t.Fatalf("a list of %d snapshots, and a document without a header:\n%s", len(whole), data)
 	}
 	// The bodies are no JSON: who reads one calls the snapshot damaged.
@@ -37,10 +37,10 @@ func TestListReadsHeadsOnly(t *testing.T) {
 	start := time.Date(2031, 12, 31, 0, 0, 0, 0, time.UTC).AddDate(-20, 0, 0)
 	write := func(name string, i int) string {
 		t.Helper()
-		head := strings.Replace(string(data[:end]), whole[0].ID, fmt.Sprintf("01234567-89ab-7def-8000-%012d", i), 1)
-		head = strings.ReplaceAll(head, whole[0].UpdatedAt, start.Add(time.Duration(i)*time.Minute).Format("2006-01-02T15:04:05.000Z"))
+		own := strings.Replace(string(head), whole[0].ID, fmt.Sprintf("01234567-89ab-7def-8000-%012d", i), 1)
+		own = strings.ReplaceAll(own, whole[0].UpdatedAt, start.Add(time.Duration(i)*time.Minute).Format("2006-01-02T15:04:05.000Z"))
 		file := filepath.Join(u.pool(), name+".sess.json")
-		if err := os.WriteFile(file, []byte(head+body), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(own+body), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
