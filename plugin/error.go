@@ -9,8 +9,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
 // Code is the stable, machine-readable kind of an error.
@@ -90,17 +92,37 @@ type Error struct {
 	Err     error             // cause; logged, never sent
 }
 
+// maxQuoted is how many bytes of one word a message or hint quotes.
+const maxQuoted = 1000
+
+// quotable shortens very long words among the operands of a message, as somebody
+// mistyped or a model made them up. Lists and sentences have blanks: they stay.
+func quotable(args []any) []any {
+	out := slices.Clone(args)
+	for i, arg := range out {
+		if s, ok := arg.(string); ok && len(s) > maxQuoted && !strings.ContainsAny(s, " \n") {
+			n := maxQuoted
+			for n > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+				n--
+			}
+			out[i] = s[:n] + "…"
+		}
+	}
+	return out
+}
+
 // Errorf makes an error with a formatted message; a %w operand becomes its
-// cause.
+// cause. Of a longer word the message quotes the first 1,000 bytes.
 func Errorf(code Code, format string, args ...any) *Error {
-	err := fmt.Errorf(format, args...)
+	err := fmt.Errorf(format, quotable(args)...)
 	return &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// WithHint returns a copy of e with a formatted hint.
+// WithHint returns a copy of e with a formatted hint, which quotes like the
+// message of Errorf.
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
-	c.Hint = fmt.Sprintf(format, args...)
+	c.Hint = fmt.Sprintf(format, quotable(args)...)
 	return &c
 }
 

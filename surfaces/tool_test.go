@@ -151,7 +151,7 @@ func TestToolRenderIsBounded(t *testing.T) {
 		{"a list of one long item", plugin.Result{Data: json.RawMessage(`["` + long + `"]`)}, nil, "bytes in all"},
 		{"a long text", plugin.Result{Text: long, Data: json.RawMessage(list)}, nil, "bytes in all"},
 		{"a text that leaves no room", plugin.Result{Text: strings.Repeat("x", surfaces.MaxToolText-10), Data: json.RawMessage(list)}, nil, "bytes in all"},
-		{"a long error", plugin.Result{}, plugin.Errorf(plugin.Corrupt, "%s", long), "bytes in all"},
+		{"a long error", plugin.Result{}, &plugin.Error{Code: plugin.Corrupt, Message: long}, "bytes in all"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sess/store/durable"
 	"sess/store/transcript"
@@ -72,14 +73,18 @@ func Open(fsys durable.FS, opts Options) *Store {
 	return &Store{fs: fsys, opts: opts}
 }
 
-// Shared takes the lock of the store shared, waiting until ctx ends. It is held
+// sweepTime is longer than any sweep takes.
+const sweepTime = time.Minute
+
+// Shared takes the lock of the store shared. It waits for the end of a sweep, at
+// most a minute: then the error is durable.ErrLocked. The lock is held
 // from the first question for a chunk until the document that names it is
 // published, and keeps the sweep away.
 func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return nil, err
 	}
-	return s.fs.Lock(ctx, lock, durable.Shared, true)
+	return durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
 }
 
 // TryExclusive takes the lock of the store exclusively if nobody holds it, and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -78,6 +79,19 @@ func (e *LockedError) Error() string { return fmt.Sprintf("%s is locked by %s", 
 
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// LockBriefly is [FS.Lock] for a lock whose holders are done within wait, unless
+// one of them was stopped: then it fails with ErrLocked. When ctx ends first its
+// error is ctx's.
+func LockBriefly(ctx context.Context, fsys FS, name string, mode LockMode, wait time.Duration) (unlock func() error, err error) {
+	brief, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	unlock, err = fsys.Lock(brief, name, mode, true)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, &fs.PathError{Op: "lock", Path: filepath.Join(fsys.Dir(), filepath.FromSlash(name)), Err: ErrLocked}
+	}
+	return unlock, err
+}
 
 const holderSuffix = ".holder"
 

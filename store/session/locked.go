@@ -50,7 +50,7 @@ func (s *Store) Lock(ctx context.Context, ref Ref, operation string, wait bool) 
 		return nil, fmt.Errorf("lock session %s: %w", ref, err)
 	}
 	// Only those who ask hold this one, for no longer than it takes to ask.
-	alive, err := s.fs.Lock(ctx, name+aliveSuffix, durable.Exclusive, true)
+	alive, err := durable.LockBriefly(ctx, s.fs, name+aliveSuffix, durable.Exclusive, lockWait)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock session %s: %w", ref, err), unlock())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"sess/store/durable"
 )
@@ -181,13 +182,17 @@ func (s *Store) Select(ctx context.Context, ref Ref, snapshotID string) error {
 	})
 }
 
+// lockWait is much longer than a lock is held that others wait for.
+const lockWait = 15 * time.Second
+
 // small runs do under the lock of all small files: the manifest, and each
-// session's meta and selection. Holders are done in milliseconds.
+// session's meta and selection. Holders are done in milliseconds; one that is not,
+// as when its process was stopped, is ErrLocked after a while.
 func (s *Store) small(ctx context.Context, do func() error) (err error) {
 	if err := durable.MkdirAll(s.fs, locksDir); err != nil {
 		return err
 	}
-	unlock, err := s.fs.Lock(ctx, manifestLock, durable.Exclusive, true)
+	unlock, err := durable.LockBriefly(ctx, s.fs, manifestLock, durable.Exclusive, lockWait)
 	if err != nil {
 		return fmt.Errorf("lock the manifest: %w", err)
 	}
