@@ -5,11 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/dustin/go-humanize"
 
 	"sess/dispatch"
 	"sess/host/chat"
@@ -80,7 +77,7 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 		return plugin.Result{}, chat.StoreError(err)
 	}
 	rows := make([]sessionRow, 0, len(infos))
-	t := newTable("SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE")
+	var cells [][]string
 	for _, i := range infos {
 		row := sessionRow{
 			ID: i.Ref.ID, ProjectID: i.Ref.Project, Title: i.Title, Status: i.Status, Messages: i.Messages, Bytes: i.Bytes,
@@ -98,50 +95,25 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 			name += " *"
 		}
 		if row.Problem != "" {
-			t.row(name, row.ProjectID, "-", "-", "-", "damaged: "+row.Problem)
+			cells = append(cells, []string{name, row.ProjectID, "-", "-", "-", "damaged: " + row.Problem})
 			continue
 		}
-		t.row(name, row.ProjectID, fmt.Sprint(row.Messages), size(row.Bytes), ago(time.UnixMilli(row.UpdatedAt), h.now()), row.Title)
+		cells = append(cells, []string{name, row.ProjectID, fmt.Sprint(row.Messages), plugin.Size(row.Bytes), plugin.Ago(time.UnixMilli(row.UpdatedAt), h.now()), row.Title})
 	}
 	if len(rows) == 0 {
 		return answer("no sessions yet; sess chat begins one", rows)
 	}
-	return answer(t.String()+"\n* the active session", rows)
-}
-
-// ago is how long ago a time was, as the lists of snapshots show it: 12s ago; a
-// date where that says more.
-func ago(at, now time.Time) string {
-	if at.After(now.Add(time.Minute)) {
-		return "in the future (" + at.UTC().Format(time.DateOnly) + ")"
-	}
-	switch since := now.Sub(at); {
-	case since < time.Second:
-		return "now"
-	case since < 60*24*time.Hour:
-		return humanize.CustomRelTime(at, now, "ago", "", []humanize.RelTimeMagnitude{
-			{D: time.Minute, Format: "%ds %s", DivBy: time.Second},
-			{D: time.Hour, Format: "%dm %s", DivBy: time.Minute},
-			{D: 48 * time.Hour, Format: "%dh %s", DivBy: time.Hour},
-			{D: 60 * 24 * time.Hour, Format: "%dd %s", DivBy: 24 * time.Hour},
-		})
-	}
-	return at.UTC().Format(time.DateOnly)
-}
-
-// size is a number of bytes as the columns of lists show it: 653, 4.7K, 12M.
-func size(n int64) string {
-	if n < 1024 {
-		return strconv.FormatInt(max(n, 0), 10)
-	}
-	return strings.TrimSuffix(strings.ReplaceAll(humanize.IBytes(uint64(n)), " ", ""), "iB")
+	return answer(plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE"}, cells)+"\n* the active session", rows)
 }
 
 // existing resolves the session named by the argument, else by the call.
 func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
 	ref := session.Ref{Project: in.Call.Project, ID: in.Call.Session}
-	if id := in.Arg("id"); id != "" {
-		project := ""
+	if in.Has("id") {
+		id, project := in.Arg("id"), ""
+		if _, err := session.ParseRef(DefaultProject, id); err != nil {
+			return ref, chat.StoreError(err) // an empty one does not stand for the active session
+		}
 		if in.Call.Project != DefaultProject {
 			project = in.Call.Project
 		}
@@ -214,7 +186,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 		return plugin.Result{}, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, ago(time.UnixMilli(s.UpdatedAt), h.now()))
+	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, plugin.Ago(time.UnixMilli(s.UpdatedAt), h.now()))
 	if s.Error != "" {
 		fmt.Fprintf(&b, "error: %s\n", s.Error)
 	}
@@ -269,43 +241,4 @@ func answer(text string, data any) (plugin.Result, error) {
 		return plugin.Result{}, err
 	}
 	return plugin.Result{Text: text, Data: b}, nil
-}
-
-// table lays out rows in columns under a header and a rule.
-type table struct {
-	rows   [][]string
-	widths []int
-}
-
-func newTable(header ...string) *table {
-	t := &table{widths: make([]int, len(header))}
-	t.row(header...)
-	return t
-}
-
-func (t *table) row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = strings.Join(strings.Fields(c), " ")
-		t.widths[i] = max(t.widths[i], len([]rune(cells[i])))
-	}
-	t.rows = append(t.rows, cells)
-}
-
-func (t *table) String() string {
-	var b strings.Builder
-	for i, cells := range t.rows {
-		var line strings.Builder
-		for j, c := range cells {
-			line.WriteString(c + strings.Repeat(" ", t.widths[j]-len([]rune(c))+2))
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-		if i == 0 {
-			total := -2
-			for _, w := range t.widths {
-				total += w + 2
-			}
-			b.WriteString(strings.Repeat("-", total) + "\n")
-		}
-	}
-	return strings.TrimRight(b.String(), "\n")
 }

@@ -309,7 +309,7 @@ func (h *Host) pluginRow(p *Plugin) pluginRow {
 
 func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
 	rows := make([]pluginRow, 0, len(h.plugins))
-	t := newTable("PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS")
+	var cells [][]string
 	for _, p := range h.plugins {
 		row := h.pluginRow(p)
 		rows = append(rows, row)
@@ -317,9 +317,9 @@ func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Re
 		if row.Bundled {
 			from = "bundled"
 		}
-		t.row(row.ID, row.Version, row.State, from, strings.Join(row.Commands, " "))
+		cells = append(cells, []string{row.ID, row.Version, row.State, from, strings.Join(row.Commands, " ")})
 	}
-	return answer(t.String(), rows)
+	return answer(plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells), rows)
 }
 
 // inspection is what plugins inspect shows.

@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"sess/host/chat"
 	"sess/plugin"
@@ -89,17 +88,14 @@ func (h *Host) findSession(ctx context.Context, id string, last session.Ref) (se
 
 // projectsOf lists the projects that have a session of that id, sorted.
 func (h *Host) projectsOf(ctx context.Context, id string) ([]string, error) {
-	infos, err := h.sessions.List(ctx)
+	refs, err := h.sessions.Find(ctx, id)
 	if err != nil {
 		return nil, chat.StoreError(err)
 	}
 	var projects []string
-	for _, i := range infos {
-		if i.Ref.ID == id {
-			projects = append(projects, i.Ref.Project)
-		}
+	for _, ref := range refs {
+		projects = append(projects, ref.Project)
 	}
-	slices.Sort(projects)
 	return projects, nil
 }
 

@@ -1,11 +1,15 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -134,7 +138,8 @@ func (e *Error) Text() string {
 
 // AsError turns any error into an *Error. An *Error anywhere in the chain
 // keeps its code, hint and details, and gains the text that was wrapped around
-// it. A context's end, a full disk and a missing permission are recognised.
+// it. A context's end is recognised, and so is what the system refuses about a
+// file: no_space, denied, or unavailable, with a hint that names the place.
 // Anything else becomes internal, with the original as cause.
 func AsError(err error) *Error {
 	if err == nil {
@@ -149,14 +154,34 @@ func AsError(err error) *Error {
 		c.Err = err
 		return &c
 	}
-	code := Internal
+	out := &Error{Code: Internal, Message: err.Error(), Err: err}
+	place := filePlace(err)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		code = Unavailable
-	case errors.Is(err, syscall.ENOSPC):
-		code = NoSpace
-	case errors.Is(err, fs.ErrPermission):
-		code = Denied
+		out.Code = Unavailable
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		out.Code, out.Hint = NoSpace, "free some space on the disk, then try again"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		out.Code, out.Hint = Denied, fmt.Sprintf("make %s readable and writable for this user, then try again", cmp.Or(place, "the folder"))
+	case place != "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)):
+		out.Code, out.Hint = Unavailable, fmt.Sprintf("see that %s is there and a folder, then try again", place)
+	case place != "":
+		out.Code, out.Hint = Unavailable, fmt.Sprintf("see what is wrong with %s, or move it away, then try again", place)
 	}
-	return &Error{Code: code, Message: err.Error(), Err: err}
+	return out
+}
+
+// filePlace is the file or folder that a system error is about, for people; ""
+// if it is about none. What could not be made is not there: its folder is.
+func filePlace(err error) string {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		if strings.HasPrefix(e.Op, "mkdir") || strings.HasSuffix(e.Path, ".tmp") {
+			return filepath.Dir(e.Path)
+		}
+		return e.Path
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.New
+	}
+	return ""
 }

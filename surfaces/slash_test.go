@@ -1,6 +1,7 @@
 package surfaces_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -126,15 +127,14 @@ func TestSlashLowerTellsWhyACommandIsAbsent(t *testing.T) {
 		}
 		return plugin.Errorf(plugin.Unavailable, "plugin snapper is switched off")
 	}
-	for line, want := range map[string]string{
-		"/snapper list": "plugin snapper is switched off",
-		"/SNAPPER":      "plugin snapper is switched off",
-		"/snap":         "unknown command /snap; did you mean /snapshot?",
-	} {
-		_, err := s.Lower(line)
-		if diff := cmp.Diff(want, text(t, err)); diff != "" {
-			t.Errorf("Lower(%q) (-want +got):\n%s", line, diff)
+	for _, line := range []string{"/snapper list", "/SNAPPER"} {
+		if _, err := s.Lower(line); !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) || err.Error() != "plugin snapper is switched off" {
+			t.Errorf("Lower(%q) = %v, want what Absent says", line, err)
 		}
+	}
+	_, err := s.Lower("/snap")
+	if diff := cmp.Diff("unknown command /snap; did you mean /snapshot?", text(t, err)); diff != "" {
+		t.Errorf("Lower(/snap) (-want +got):\n%s", diff)
 	}
 }
 

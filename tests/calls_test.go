@@ -80,6 +80,7 @@ var exceptions = []exception{
 	{"store/session", "ErrMissing", "an error of store/chunk under another name"},
 	{"store/session", "defaultLayout", "a fixed list, never written to"},
 	{"store/session", "panic", "what is encoded are the program's own types, which have JSON"},
+	{"store/snapshot", "ErrLocked", "an error of store/durable under another name"},
 	{"store/transcript", "panic", "what is encoded are the program's own types, which have JSON"},
 	{"surfaces", "panic", "what is encoded are the program's own types, which have JSON"},
 }

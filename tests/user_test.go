@@ -87,6 +87,31 @@ func (u *user) answer(into any, args ...string) {
 	}
 }
 
+// fails is run for what must end with the status; into gets the JSON document
+// that tells why.
+func (u *user) fails(exit int, into any, args ...string) {
+	u.t.Helper()
+	stdout, stderr, got := u.run(append([]string{"--json"}, args...)...)
+	if got != exit || stderr != "" {
+		u.t.Fatalf("sess %s ended with status %d, want %d:\n%s%s", strings.Join(args, " "), got, exit, stdout, stderr)
+	}
+	if err := json.Unmarshal([]byte(stdout), into); err != nil {
+		u.t.Fatalf("sess %s: %v\n%s", strings.Join(args, " "), err, stdout)
+	}
+}
+
+// messages are the contents of the active session's messages.
+func (u *user) messages(flags ...string) []string {
+	u.t.Helper()
+	var session struct{ Messages []struct{ Content string } }
+	u.answer(&session, append([]string{"sessions", "show"}, flags...)...)
+	contents := make([]string, len(session.Messages))
+	for i, m := range session.Messages {
+		contents[i] = m.Content
+	}
+	return contents
+}
+
 // names lists the snapshots that list shows with the flags, newest first.
 func (u *user) names(flags ...string) []string {
 	u.t.Helper()

@@ -36,7 +36,6 @@ type app struct {
 
 	out   *output // writes to stdout
 	flags surfaces.HostFlags
-	home  string
 	host  *host.Host // nil until a command needs it
 	// defaults opens the host without the configuration.
 	defaults bool
@@ -109,9 +108,6 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 	// home; where the home is, a first pass without them tells.
 	first, words, _ := surfaces.SplitHostFlags(a.args, func([]string) *plugin.Verb { return nil })
 	a.flags = first // should the next step fail, its error is printed as asked for
-	if a.home, err = a.homeDir(first.Home); err != nil {
-		return fail(err)
-	}
 	var find surfaces.FindVerb = func(words []string) *plugin.Verb { return a.find(ctx, words) }
 	if len(words) == 0 || a.localFor(words[0]) != nil || words[0] == "help" {
 		find = a.findLocal
@@ -121,9 +117,6 @@ func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error)
 		return fail(err)
 	}
 	if a.flags = flags; flags.Home != first.Home {
-		if a.home, err = a.homeDir(flags.Home); err != nil {
-			return fail(err)
-		}
 		if err := a.closeHost(ctx); err != nil {
 			return fail(err)
 		}
@@ -223,8 +216,8 @@ func (a *app) unknown(commands *surfaces.Commands, word string) error {
 }
 
 // homeDir is the folder where everything is kept.
-func (a *app) homeDir(flag string) (string, error) {
-	if dir := cmp.Or(flag, a.getenv("SESS_HOME")); dir != "" {
+func (a *app) homeDir() (string, error) {
+	if dir := cmp.Or(a.flags.Home, a.getenv("SESS_HOME")); dir != "" {
 		return filepath.Abs(dir)
 	}
 	user := a.userHome()
@@ -242,6 +235,10 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 	if a.host != nil {
 		return a.host, nil
 	}
+	home, err := a.homeDir()
+	if err != nil {
+		return nil, err
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -251,7 +248,7 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 		cwd = ""
 	}
 	a.host, err = host.Open(ctx, host.Options{
-		Home: a.home, Exe: exe, Builtins: builtins(), Cwd: cwd,
+		Home: home, Exe: exe, Builtins: builtins(), Cwd: cwd,
 		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults,
 	})
 	return a.host, err

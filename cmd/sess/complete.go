@@ -27,9 +27,7 @@ func (a *app) complete(ctx context.Context, words []string) int {
 		return plugin.ExitOK
 	}
 	flags, _, _ := surfaces.SplitHostFlags(words, func([]string) *plugin.Verb { return nil })
-	if a.home, err = a.homeDir(flags.Home); err != nil {
-		return plugin.ExitOK
-	}
+	a.flags.Home = flags.Home
 	commands := a.commands(ctx)
 	for _, d := range a.local {
 		if spec := d.Spec(); spec.Command == topCommand && len(words) > 1 {

@@ -25,7 +25,7 @@ func story() []step {
 		{"The plan is good. Give this moment a name.", []string{"save", "good-plan", "--note=before we get bold"}},
 		{"Now something risky...", []string{"chat", "--message", "Forget the plan. Let us launch tomorrow, without tests."}},
 		{"...and it gets worse.", []string{"chat", "--message", "Also, delete the old subscriber list."}},
-		{"Keep this attempt under a name as well, on a branch of its own.", []string{"save", "bold-plan"}},
+		{"Keep this attempt under a name as well, and branch off from the good plan.", []string{"save", "bold-plan"}},
 		{"", []string{"copy", "good-plan", "careful-plan", "--note=try it again from here"}},
 		{"Go back. What is live now is backed up first, so nothing is lost.", []string{"load", "good-plan"}},
 		{"The conversation is the old one again; the agent knows nothing of the risky turns.", []string{"chat", "--message", "Where were we?"}},
@@ -68,7 +68,11 @@ func (a *app) demo(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, 
 				WithHint("run it by hand in a home of its own: sess --home=<folder> %s", quote(s.args))
 		}
 	}
-	say("\nThat was all real, and is gone with its temporary home. Your own begins with:\n\n  sess chat            talk; inside, /sess save <name> and /sess load <name>\n  sess help            all commands\n  sess help save       one of them\n")
+	say("\nThat was all real, and is gone with its temporary home. Your own begins with:\n\n" +
+		"  go install ./cmd/sess   the command, if you ran this from the source\n" +
+		"  sess chat               talk; inside, /sess save <name> and /sess load <name>\n" +
+		"  sess help               all commands\n" +
+		"  sess help save          one of them\n")
 	if a.flags.JSON {
 		return answer("", all.String())
 	}

@@ -24,8 +24,9 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		Summary: "The program itself",
 		Verbs: []dispatch.Verb{{
 			Name: "chat", Summary: "Talk with a model in a live session",
-			Help: "On a terminal it asks for a line after the other; text that comes through a pipe is taken line by line. " +
-				"A line that begins with a slash is a command: /help lists them.",
+			Help: "At a terminal it asks for one line after the other; the arrow keys move in it and bring back what was said before, " +
+				"and pasted text stays one message. Text that comes through a pipe is taken line by line.\n\n" +
+				"A line that begins with a slash is a command: /help lists them. Ctrl-C ends an answer, Ctrl-D the chat.",
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
@@ -90,12 +91,20 @@ func (a *app) completion(_ context.Context, in *dispatch.Invocation) (plugin.Res
 }
 
 func (a *app) configPath(context.Context, *dispatch.Invocation) (plugin.Result, error) {
-	path := host.ConfigPath(a.home)
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	path := host.ConfigPath(home)
 	return answer(path, map[string]string{"path": path})
 }
 
 func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, error) {
-	shown, err := host.EffectiveConfig(a.home, builtins())
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	shown, err := host.EffectiveConfig(home, builtins())
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -103,8 +112,12 @@ func (a *app) configShow(context.Context, *dispatch.Invocation) (plugin.Result, 
 }
 
 func (a *app) configValidate(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
-	path := host.ConfigPath(a.home)
-	if _, err := host.EffectiveConfig(a.home, builtins()); err != nil {
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	path := host.ConfigPath(home)
+	if _, err := host.EffectiveConfig(home, builtins()); err != nil {
 		return plugin.Result{}, err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -11,6 +11,9 @@ import (
 )
 
 func main() {
+	// Files are made private by those who make them; this is for what libraries
+	// make, such as the sockets of plugins.
+	restrict()
 	// The first signal lets work end in order, the second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)

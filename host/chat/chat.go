@@ -13,6 +13,7 @@ import (
 	"sess/host/models"
 	"sess/plugin"
 	"sess/store/session"
+	"sess/surfaces"
 )
 
 // ErrExit is what Send returns for a command that leaves the chat.
@@ -141,9 +142,10 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	case text == "":
 	case strings.HasPrefix(text, "//"):
 		err = c.turn(ctx, text[1:])
-	case text[0] == '/':
+	case surfaces.IsSlash(text):
 		inJSON, err = c.slash(ctx, text)
 	default:
+		c.doubt(text)
 		err = c.turn(ctx, text)
 	}
 	c.showNotices()

@@ -453,7 +453,9 @@ func TestSlashLeavesNoTrace(t *testing.T) {
 	if got := d.live().Revision; got != revision {
 		t.Errorf("commands brought the session from revision %d to %d", revision, got)
 	}
-	d.equal("a text with a slash", []string{"text: " + seen("/etc/hosts", 2, "hi")}, d.send("//etc/hosts"))
+	d.equal("a command without its slash", []string{"notice: this goes to the model; the command is /pad save", "text: " + seen("pad save v1", 2, "hi")}, d.send("pad save v1"))
+	d.equal("the name of a command", []string{"text: " + seen("pad the list", 3, "hi")}, d.send("pad the list"))
+	d.equal("a text with a slash", []string{"text: " + seen("/etc/hosts", 4, "hi")}, d.send("//etc/hosts"))
 }
 
 func TestBuiltins(t *testing.T) {

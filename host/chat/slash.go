@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"sess/plugin"
@@ -95,6 +94,20 @@ func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.S
 	return command.Dispatcher.Dispatch(ctx, c.call(plugin.CallerSlash, call.Argv), nil)
 }
 
+// doubt tells if a message reads like a command without its slash, as answers
+// and hints name them for the command line too. It is the model's all the same.
+func (c *Chat) doubt(text string) {
+	words := strings.Fields(text)
+	for _, o := range c.opts.Commands() {
+		if len(words) < 2 || words[0] != o.Spec.Command {
+			continue
+		}
+		if v, n := o.Spec.Find(words[1:]); v != nil && !v.Internal {
+			c.notice(fmt.Sprintf("this goes to the model; the command is /%s", strings.Join(words[:1+n], " ")))
+		}
+	}
+}
+
 func specs(commands []Command) []plugin.Spec {
 	list := make([]plugin.Spec, len(commands))
 	for i := range commands {
@@ -140,7 +153,7 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 		rows = append(rows, []string{strings.TrimSpace("/" + b.name + " " + b.args), b.summary})
 	}
 	rows = append(rows, []string{"//", "Begin a message with a slash: //etc is sent as /etc"})
-	return plugin.Result{Text: table(rows)}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows)}, nil
 }
 
 // sessionInfo is the data of /session.
@@ -188,7 +201,7 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 		{"changed", clock(info.UpdatedAt)},
 	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
-	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(info))}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows), Data: json.RawMessage(record(info))}, nil
 }
 
 func clock(ms int64) string { return time.UnixMilli(ms).Local().Format(time.DateTime) }
@@ -232,7 +245,7 @@ func (c *Chat) showEvents(ctx context.Context, words []string) (plugin.Result, e
 		raw = append(raw, e.Raw)
 		rows = append(rows, []string{strconv.Itoa(e.Seq), e.Time.Local().Format("15:04:05.000"), e.Type, cut(fields(e), eventWidth)})
 	}
-	return plugin.Result{Text: text + "\n" + table(rows), Data: json.RawMessage(record(raw)), Notices: warnings}, nil
+	return plugin.Result{Text: text + "\n" + plugin.Table(nil, rows), Data: json.RawMessage(record(raw)), Notices: warnings}, nil
 }
 
 // fields is what an event says beside its number, time and type.
@@ -271,7 +284,7 @@ func (c *Chat) showTools(context.Context, []string) (plugin.Result, error) {
 	for _, t := range tools {
 		rows = append(rows, []string{t.Name, t.Plugin, t.Description})
 	}
-	return plugin.Result{Text: table(rows), Data: json.RawMessage(record(tools))}, nil
+	return plugin.Result{Text: plugin.Table(nil, rows), Data: json.RawMessage(record(tools))}, nil
 }
 
 func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
@@ -287,19 +300,4 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil
-}
-
-// table sets rows in columns, without a final newline.
-func table(rows [][]string) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.DiscardEmptyColumns)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	_ = w.Flush() // a Builder takes everything
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
 }

@@ -53,7 +53,7 @@ func (s *service) names(ctx context.Context, k poolKey, kind, typed string) ([]p
 		}
 		for _, e := range entries {
 			if strings.HasPrefix(string(e.Name), typed) && (!e.Name.Auto() || strings.Contains(typed, "~")) {
-				help := count(e.Meta.Messages, "message") + ", " + ago(e.Meta.UpdatedAt, s.now())
+				help := count(e.Meta.Messages, "message") + ", " + plugin.Ago(e.Meta.UpdatedAt, s.now())
 				if e.Problem != "" {
 					help = oneLine(e.Problem, 60)
 				}
@@ -69,7 +69,7 @@ func (s *service) names(ctx context.Context, k poolKey, kind, typed string) ([]p
 		for _, e := range entries {
 			if name := string(e.Name); strings.HasPrefix(name, typed) && !seen[name] {
 				seen[name] = true
-				out = append(out, plugin.Candidate{Value: name, Help: oneLine(e.Reason, 40) + ", " + ago(e.DeletedAt, s.now())})
+				out = append(out, plugin.Candidate{Value: name, Help: oneLine(e.Reason, 40) + ", " + plugin.Ago(e.DeletedAt, s.now())})
 			}
 		}
 	}

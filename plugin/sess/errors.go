@@ -1,11 +1,9 @@
 package sess
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"strings"
-	"syscall"
 
 	"sess/plugin"
 	"sess/store/snapshot"
@@ -99,21 +97,12 @@ func namesText(names []snapshot.Name, between string) string {
 // system explains errors of the system that the store passed on.
 func system(err error) *plugin.Error {
 	out := plugin.AsError(err)
-	place := "the folder"
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		place = e.Path
-	}
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return out
+	case errors.Is(err, snapshot.ErrLocked):
+		out = named(plugin.Busy, err, "%v", err)
+		return out.WithHint("wait until that has ended, or stop that process, then try again")
 	case out.Code == plugin.NoSpace:
 		return out.WithHint("free some space on the disk, for example with: %s", command("trash", "empty", "--confirm"))
-	case out.Code == plugin.Denied, errors.Is(err, syscall.EROFS):
-		out = named(plugin.Denied, err, "%v", err)
-		return out.WithHint("make %s readable and writable for this user, then try again", place)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		out = named(plugin.Unavailable, err, "%v", err)
-		return out.WithHint("see that %s is there and a folder, then try again", place)
 	}
 	return out
 }

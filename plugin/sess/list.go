@@ -119,7 +119,7 @@ func (r *request) listText(found []listed, matching, hidden, total int) string {
 		for i, e := range found {
 			rows[i] = r.listRow(e)
 		}
-		parts = append(parts, table(header, rows))
+		parts = append(parts, plugin.Table(header, rows))
 	}
 	if len(found) < matching {
 		parts = append(parts, fmt.Sprintf("%d of %d shown; raise --limit for more", len(found), matching))
@@ -140,8 +140,8 @@ func (r *request) listText(found []listed, matching, hidden, total int) string {
 
 func (r *request) listRow(e listed) []string {
 	row := []string{
-		string(e.Name), fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes),
-		ago(e.Meta.UpdatedAt, r.now()), cmp.Or(oneLine(e.Meta.Model, 60), "-"),
+		string(e.Name), fmt.Sprint(e.Meta.Messages), plugin.Size(e.Meta.Bytes),
+		plugin.Ago(e.Meta.UpdatedAt, r.now()), cmp.Or(oneLine(e.Meta.Model, 60), "-"),
 	}
 	if e.Meta.Pinned {
 		row[4] += " (pinned)"

@@ -174,7 +174,7 @@ func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
 // that day.
 func (s *service) sincePrune(run snapshot.PruneRun) (ago time.Duration, known bool) {
 	ago = s.now().Sub(run.Finished)
-	return max(ago, 0), ago >= -clockSkew
+	return max(ago, 0), ago >= -plugin.ClockSkew
 }
 
 // tidy applies the retention rules to a pool, empties its trash of what has been

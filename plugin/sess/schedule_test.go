@@ -1,8 +1,10 @@
 package sess
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,7 +16,8 @@ import (
 func TestSchedulerKeepsJobsApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScheduler(slog.New(slog.DiscardHandler))
+		var log bytes.Buffer
+		s := newScheduler(slog.New(slog.NewTextHandler(&log, nil)))
 		var slow, quick, broken, running, most atomic.Int32
 		s.add("slow", time.Second, func() {
 			most.Store(max(most.Load(), running.Add(1)))
@@ -43,6 +46,13 @@ func TestSchedulerKeepsJobsApart(t *testing.T) {
 		}
 		if n := broken.Load(); n != 10 {
 			t.Errorf("the job that panics ran %d times, want 10", n)
+		}
+		// What did not run, or went wrong, is told at levels that are kept.
+		if n := strings.Count(log.String(), `level=WARN msg="schedule: skip"`); n != 6 {
+			t.Errorf("%d skipped runs are logged, want 6:\n%s", n, &log)
+		}
+		if n := strings.Count(log.String(), "err=boom"); n != 10 || !strings.Contains(log.String(), `level=ERROR msg="schedule: panic"`) {
+			t.Errorf("%d panics are logged, want 10:\n%s", n, &log)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,6 +296,20 @@ func (r *recorder) count(msg string) int {
 	return n
 }
 
+// asking is a host that does something first, once, when a method of the gateway
+// is called.
+type asking struct {
+	*host
+	first *atomic.Pointer[func()]
+}
+
+func (a asking) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	if first := a.first.Swap(nil); first != nil {
+		(*first)()
+	}
+	return a.host.Call(ctx, method, params)
+}
+
 // The schedule runs on the clock of the bubble, so that days pass at once.
 func TestSchedule(t *testing.T) {
 	const (
@@ -428,6 +443,66 @@ func TestSchedule(t *testing.T) {
 			}
 			if log := start(t, h, `{}`, 5*time.Minute); log.count(done) != 0 {
 				t.Errorf("after that: %v, want none", log.seen)
+			}
+		})
+	})
+	t.Run("a run that hangs or panics is in nobody's way", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t)
+		synctest.Test(t, func(t *testing.T) {
+			fill(t, h)
+			p, first := sess.New(sess.Options{}), new(atomic.Pointer[func()])
+			err := p.Configure(t.Context(), plugin.Configuration{
+				Config: json.RawMessage(`{"autoSave":true}`), AgentsDir: filepath.Join(h.dir, "agents"), Background: true,
+			}, asking{h, first})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := func() string {
+				t.Helper()
+				status, err := p.Status(t.Context())
+				if err != nil || len(status) != 1 {
+					t.Fatalf("Status: %v, %v", status, err)
+				}
+				return status[0].Result
+			}
+			// Only the pruner asks for the sessions here: nothing is above the cap.
+			first.Store(new(func() { panic("boom") }))
+			<-time.After(61 * time.Minute)
+			synctest.Wait()
+			if got := result(); got != "failed: it did not come to an end" {
+				t.Errorf("after a panic the status is %q", got)
+			}
+			<-time.After(time.Hour)
+			synctest.Wait()
+			if got := result(); got != "0 pruned, 16 kept in 4 pools" {
+				t.Errorf("after the next run the status is %q", got)
+			}
+
+			// While a run hangs, people save and load, and turns are saved.
+			hangs, leave := make(chan struct{}), make(chan struct{})
+			first.Store(new(func() {
+				close(hangs)
+				<-leave
+			}))
+			<-hangs
+			began := time.Now()
+			for _, argv := range [][]string{{"save", "v1"}, {"load", "named"}, {"save", "v1", "--overwrite"}} {
+				call := plugin.Call{Argv: argv, Agent: "main", Project: "default", Session: "s-default"}
+				if _, err := p.Dispatch(t.Context(), call, nil); err != nil {
+					t.Errorf("%v while the pruner runs: %v", argv, err)
+				}
+			}
+			event := plugin.Event{Kind: plugin.EventTurnEnded, Agent: "main", Project: "default", Session: "s-default", Turn: "t1"}
+			if notices, err := p.Notify(t.Context(), event); err != nil || notices != nil {
+				t.Errorf("autosave while the pruner runs: %q, %v", notices, err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("people waited %v for the pruner", took)
+			}
+			close(leave)
+			if err := p.Drain(context.Background()); err != nil {
+				t.Errorf("Drain: %v", err)
 			}
 		})
 	})

@@ -43,13 +43,13 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			expires = e.Expires.UTC().Format("2006-01-02 15:04")
 			more = append(more, pair{"expires", e.Expires})
 		}
-		messages, size := fmt.Sprint(e.Meta.Messages), shortSize(e.Meta.Bytes)
+		messages, size := fmt.Sprint(e.Meta.Messages), plugin.Size(e.Meta.Bytes)
 		if e.State != snapshot.StateOK {
 			messages, size = "-", "-"
 		}
 		rows[i] = []string{
 			string(e.Name), messages, size,
-			ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
+			plugin.Ago(e.DeletedAt, r.now()), expires, oneLine(e.Reason, 80),
 		}
 		if data[i], err = entryJSON(e.Entry, more...); err != nil {
 			return plugin.Result{}, err
@@ -57,7 +57,7 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	text := "the trash is empty"
 	if len(entries) > 0 {
-		text = table([]string{"NAME", "MSGS", "SIZE", "DELETED", "EXPIRES", "WHY"}, rows)
+		text = plugin.Table([]string{"NAME", "MSGS", "SIZE", "DELETED", "EXPIRES", "WHY"}, rows)
 	}
 	body, err := json.Marshal(data)
 	return plugin.Result{Text: text, Data: body}, err

@@ -115,7 +115,7 @@ func (r *request) viewText(name snapshot.Name, doc *transcript.Document, records
 	m := doc.Meta
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %s, saved %s (%s)\n", name, count(m.Messages, "message"), longSize(m.Bytes),
-		m.UpdatedAt.UTC().Format("2006-01-02 15:04:05 UTC"), ago(m.UpdatedAt, r.now()))
+		m.UpdatedAt.UTC().Format("2006-01-02 15:04:05 UTC"), plugin.Ago(m.UpdatedAt, r.now()))
 	line := func(what, text string) {
 		if text != "" {
 			fmt.Fprintf(&b, "%-8s %s\n", what, oneLine(text, 400))

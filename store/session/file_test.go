@@ -185,6 +185,22 @@ func TestListIsNewestFirstAndNamesProblems(t *testing.T) {
 	}
 }
 
+func TestFindReadsNoSession(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	for _, r := range []session.Ref{{Project: "p2", ID: "x"}, {Project: "p1", ID: "x"}, {Project: "p1", ID: "y"}} {
+		put(t, dir, r, `{`)
+	}
+	want := []session.Ref{{Project: "p1", ID: "x"}, {Project: "p2", ID: "x"}}
+	if diff := cmp.Diff(want, must(s.Find(t.Context(), "x"))(t)); diff != "" {
+		t.Errorf("Find (-want +got):\n%s", diff)
+	}
+	if got := must(s.Find(t.Context(), "z"))(t); len(got) != 0 {
+		t.Errorf("Find of an id that is not there: %v", got)
+	}
+}
+
 func TestSetAsideKeepsTheDamagedFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

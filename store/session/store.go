@@ -248,6 +248,13 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 	return list, nil
 }
 
+// Find returns the sessions of that id, in order of their projects. It reads no
+// session, so a damaged one is found as well.
+func (s *Store) Find(ctx context.Context, id string) ([]Ref, error) {
+	refs, err := s.refs(ctx)
+	return slices.DeleteFunc(refs, func(ref Ref) bool { return ref.ID != id }), err
+}
+
 // refs are the sessions that have a file, in order of project and id.
 func (s *Store) refs(ctx context.Context) ([]Ref, error) {
 	var refs []Ref

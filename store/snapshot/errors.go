@@ -3,7 +3,12 @@ package snapshot
 import (
 	"fmt"
 	"strings"
+
+	"sess/store/durable"
 )
+
+// ErrLocked is a lock that somebody else held for longer than its holders need.
+var ErrLocked = durable.ErrLocked
 
 // NameError is a text that is no name.
 type NameError struct {

@@ -163,6 +163,9 @@ func (p *Pool) lock(ctx context.Context, operation string) (unlock func(), err e
 	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	release, err := durable.LockAs(wait, p.fs, namesLock, operation, true)
+	if held, ok := errors.AsType[*durable.LockedError](err); ok {
+		return nil, &durable.LockedError{Path: "snapshot folder " + p.fs.Dir(), Holder: held.Holder}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -339,13 +342,10 @@ func spelling(names []Name, name Name) Name {
 // decode makes a slot of a file's bytes.
 func (p *Pool) decode(name Name, data []byte) slot {
 	s := slot{name: name, data: data}
-	doc, err := transcript.Decode(data)
+	doc, err := decodeChecked(data)
 	if newer, ok := errors.AsType[*transcript.NewerError](err); ok {
 		s.err = &NewerError{Name: name, File: p.path(fileOf(name)), Format: newer.Format}
 		return s
-	}
-	if err == nil && doc.Meta.Digest != "" && doc.Meta.Digest != doc.Digest() {
-		err = errors.New("its content does not match its digest")
 	}
 	if err != nil {
 		s.err = &DamagedError{Name: name, File: p.path(fileOf(name)), Reason: err.Error(), Err: err}
@@ -353,6 +353,15 @@ func (p *Pool) decode(name Name, data []byte) slot {
 	}
 	s.doc = doc
 	return s
+}
+
+// decodeChecked reads a document and holds it against its digest.
+func decodeChecked(data []byte) (*transcript.Document, error) {
+	doc, err := transcript.Decode(data)
+	if err == nil && doc.Meta.Digest != "" && doc.Meta.Digest != doc.Digest() {
+		err = errors.New("its content does not match its digest")
+	}
+	return doc, err
 }
 
 // Resolve finds the snapshot that text names exactly, or whose whole id it is.

@@ -393,8 +393,18 @@ func TestVerifyNamesWhatIsInTheTrash(t *testing.T) {
 		}
 	}
 	put(t, p, "bad", "x")
+	put(t, p, "edited", "alpha")
+	edited, err := os.ReadFile(filepath.Join(p.Dir(), "edited.sess.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, strings.Replace(string(edited), "alpha", "omega", 1), p.Dir(), "edited.sess.json")
+	if _, _, err := p.Delete(t.Context(), []snapshot.Name{"edited"}, snapshot.OpInfo{}); err != nil {
+		t.Fatal(err)
+	}
 	r, err := p.Verify(t.Context(), nil, nil)
 	want := []snapshot.Problem{
+		{Name: "edited", Trashed: true, Reason: "its content does not match its digest"},
 		{Name: "new", Trashed: true, Newer: true, Reason: "written by a newer version (format sess/99)"},
 		{Name: "bad", Trashed: true, Reason: "damaged: it is empty"},
 	}

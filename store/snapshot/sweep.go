@@ -230,7 +230,7 @@ func (p *Pool) Verify(ctx context.Context, names []Name, progress Progress) (Ver
 		found := Problem{Name: t.Name, Trashed: true, Newer: t.State == StateNewer, File: t.File}
 		var doc *transcript.Document
 		if err == nil {
-			doc, err = transcript.Decode(data)
+			doc, err = decodeChecked(data)
 		}
 		if err != nil {
 			blind = true

@@ -20,7 +20,7 @@ const MaxID = 200
 func IDProblem(text string) string {
 	switch {
 	case text == "":
-		return "is not empty"
+		return "cannot be empty"
 	case len(text) > MaxID:
 		return fmt.Sprintf("has at most %d bytes", MaxID)
 	case text[0] == '.':

@@ -17,7 +17,7 @@ func TestIDProblem(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]string{
-		"":                      "is not empty",
+		"":                      "cannot be empty",
 		strings.Repeat("계", 67): "has at most 200 bytes",
 		".":                     "does not begin with a dot",
 		"..":                    "does not begin with a dot",

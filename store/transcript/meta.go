@@ -80,16 +80,8 @@ func (m Meta) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// DecodeMeta is the inverse of AppendJSON. Keys that this version does not know
-// are kept in Extra, which aliases v; a value of the wrong type is ErrDamaged.
-func DecodeMeta(v json.RawMessage) (Meta, error) {
-	m, err := decodeMeta(v)
-	if err != nil {
-		return Meta{}, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return m, nil
-}
-
+// decodeMeta is the inverse of AppendJSON. Keys that this version does not know
+// are kept in Extra, which aliases v.
 func decodeMeta(v json.RawMessage) (Meta, error) {
 	var m Meta
 	fields := m.fields()

@@ -1,0 +1,160 @@
+//go:build unix
+
+package tests
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// answering starts a turn that takes long, and returns when the answer has
+// begun, with what waits for its end.
+func (u *user) answering() (turn *exec.Cmd, rest func() string) {
+	u.t.Helper()
+	turn = u.command("chat", "--message", "slow 2000 20ms")
+	out, err := turn.StdoutPipe()
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	if err := turn.Start(); err != nil {
+		u.t.Fatal(err)
+	}
+	var said strings.Builder
+	buf := make([]byte, 4096)
+	for !strings.Contains(said.String(), "3 ") {
+		n, err := out.Read(buf)
+		said.Write(buf[:n])
+		if err != nil {
+			u.t.Fatalf("the answer ended after %q: %v", said.String(), err)
+		}
+	}
+	return turn, func() string {
+		for {
+			n, err := out.Read(buf)
+			said.Write(buf[:n])
+			if err != nil {
+				return said.String()
+			}
+		}
+	}
+}
+
+// A signal in the middle of a turn ends it in order: what came until then is
+// kept, and the session is free.
+func TestSignalInATurn(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t)
+			turn, rest := u.answering()
+			if err := turn.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			said := strings.TrimSpace(rest())
+			if exit := u.exit(turn.Wait()); exit != 130 {
+				t.Errorf("exit status %d, want 130", exit)
+			}
+			var s struct {
+				Status   string
+				Messages []struct{ Status, Content string }
+			}
+			u.answer(&s, "sessions", "show")
+			if len(s.Messages) != 2 || s.Status != "idle" {
+				t.Fatalf("the session is %s and has %d messages, want idle and 2", s.Status, len(s.Messages))
+			}
+			if got := s.Messages[1]; strings.TrimSpace(got.Content) != said || got.Status != "complete" {
+				t.Errorf("kept %q (%s), said %q", got.Content, got.Status, said)
+			}
+			u.do("chat", "--message", "go on")
+		})
+	}
+}
+
+// While a turn runs, saving works, and what would change the conversation under
+// it is refused and changes nothing.
+func TestOthersDuringATurn(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	u.do("save", "before")
+	turn, rest := u.answering()
+	u.do("save", "during")
+	pool := filepath.Join(u.home, "agents")
+	was, err := readTree(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"load", "before"}, {"new"}, {"chat", "--message", "me too"}} {
+		if out, errs, exit := u.run(args...); exit != 5 {
+			t.Errorf("sess %s during a turn: exit %d, want 5\n%s%s", strings.Join(args, " "), exit, out, errs)
+		}
+	}
+	is, err := readTree(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes, err := diffTrees(was, is, []string{"*.holder"}); err != nil || changes != "" {
+		t.Errorf("what was refused changed the snapshots (%v):\n%s", err, changes)
+	}
+	if err := turn.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	rest()
+	if exit := u.exit(turn.Wait()); exit != -1 {
+		t.Errorf("the turn had ended with status %d before it was killed", exit)
+	}
+	u.do("load", "before")
+	if got := u.names(); !slices.Contains(got, "during") {
+		t.Errorf("listed %v, want what was saved during the turn", got)
+	}
+}
+
+// Many processes save at once: each name holds what was saved, and of a name
+// that all of them overwrite every version but the last is in the trash.
+func TestSavesAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 20
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	var all sync.WaitGroup
+	for i := range many {
+		for _, args := range [][]string{{"save", fmt.Sprint("own-", i)}, {"save", "shared", "--overwrite", fmt.Sprint("--note=", i)}} {
+			all.Go(func() {
+				if out, err := u.command(args...).CombinedOutput(); err != nil {
+					t.Errorf("sess %s: %v\n%s", strings.Join(args, " "), err, out)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if got := u.names(); len(got) != many+1 {
+		t.Errorf("%d snapshots, want %d: %v", len(got), many+1, got)
+	}
+	var versions []struct{ Name, Note string }
+	u.answer(&versions, "trash", "list")
+	if len(versions) != many-1 {
+		t.Errorf("%d versions in the trash, want %d", len(versions), many-1)
+	}
+	var last []struct{ Name, Note string }
+	u.answer(&last, "list")
+	for _, s := range last {
+		if s.Name == "shared" {
+			versions = append(versions, s)
+		}
+	}
+	seen := map[string]bool{}
+	for _, v := range versions {
+		seen[v.Note] = true
+	}
+	if len(seen) != many {
+		t.Errorf("%d different notes of %d saves: %v", len(seen), many, versions)
+	}
+	u.do("verify")
+}
