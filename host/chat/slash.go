@@ -265,14 +265,15 @@ func fields(e session.Event) string {
 
 func (c *Chat) showTools(context.Context, []string) (plugin.Result, error) {
 	type tool struct {
-		Name        string `json:"name"`
-		Plugin      string `json:"plugin"`
-		Description string `json:"description"`
+		Name        string          `json:"name"`
+		Plugin      string          `json:"plugin"`
+		Description string          `json:"description"`
+		InputSchema json.RawMessage `json:"inputSchema"`
 	}
 	tools := []tool{}
 	for _, o := range c.opts.Commands() {
 		if o.Tool {
-			tools = append(tools, tool{o.Spec.ToolName(), o.Plugin, o.Spec.Summary})
+			tools = append(tools, tool{o.Spec.ToolName(), o.Plugin, o.Spec.Summary, surfaces.ToolSchema(&o.Spec).InputSchema})
 		}
 	}
 	if len(tools) == 0 {

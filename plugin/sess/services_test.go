@@ -77,6 +77,7 @@ func TestAutosaveThatFailsIsANotice(t *testing.T) {
 func TestAutosavesCoalesce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{"autoSave":true}`)
+	w.do("save", "v1") // so that the pool is there, and an autosave reads the session once
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	saves := 0

@@ -100,8 +100,20 @@ func (r *request) serve(ctx context.Context, run func(context.Context, *request)
 	return result, err
 }
 
-// pool is the pool of the call, made where it is missing.
-func (r *request) pool(ctx context.Context) (*snapshot.Pool, error) { return r.pools.get(ctx, r.key) }
+// pool is the pool of the call, made where it is missing; not for a session that
+// is missing as well: the call is refused then, and has to leave nothing behind.
+func (r *request) pool(ctx context.Context) (*snapshot.Pool, error) {
+	pool, err := r.pools.existing(ctx, r.key)
+	if err != nil || pool != nil {
+		return pool, err
+	}
+	if r.ref.ID != "" {
+		if _, err := r.runtime.Session(ctx, r.ref); err != nil {
+			return nil, err
+		}
+	}
+	return r.pools.get(ctx, r.key)
+}
 
 // find resolves the text of a call to a snapshot that exists; the pool is
 // opened, never made.
