@@ -149,6 +149,8 @@ func (h *Host) homeError(err error) error {
 func (h *Host) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, h.end)
 	defer stop()
+	h.background.Wait() // it talks to the plugins
+	h.end()
 	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -165,8 +167,6 @@ func (h *Host) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	h.background.Wait()
-	h.end()
 	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
 }
 

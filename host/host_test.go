@@ -45,10 +45,11 @@ type probe struct {
 	*dispatch.Dispatcher
 	build   string
 	runtime plugin.Runtime
+	told    chan plugin.Event
 }
 
 func newProbe(build string) *probe {
-	p := &probe{build: build}
+	p := &probe{build: build, told: make(chan plugin.Event, 10)}
 	session := func(in *dispatch.Invocation) plugin.SessionRef {
 		return plugin.SessionRef{Project: in.Call.Project, ID: in.Call.Session}
 	}
@@ -88,6 +89,34 @@ func newProbe(build string) *probe {
 			return text("differs: %v", st.Differs)
 		},
 	}, {
+		Name: "replace", Summary: "commit the session under another title", Effect: plugin.EffectWrite,
+		Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+			s, err := p.runtime.Session(ctx, session(in))
+			if err != nil {
+				return plugin.Result{}, err
+			}
+			s.Document.Header = json.RawMessage(`{"title": "replaced"}`)
+			st, err := p.runtime.Stage(ctx, plugin.StageRequest{Session: s.Ref, Document: s.Document, Restore: true})
+			if err != nil {
+				return plugin.Result{}, err
+			}
+			revision, err := p.runtime.Commit(ctx, plugin.CommitRequest{Stage: st.ID, Revision: st.Revision, Op: "op"})
+			if err != nil {
+				return plugin.Result{}, err
+			}
+			return text("revision %d", revision)
+		},
+	}, {
+		Name: "told", Summary: "wait for the next event", Effect: plugin.EffectRead,
+		Run: func(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
+			select {
+			case e := <-p.told:
+				return text("%s of %s/%s, revision %d", e.Kind, e.Project, e.Session, e.Revision)
+			case <-ctx.Done():
+				return plugin.Result{}, ctx.Err()
+			}
+		},
+	}, {
 		Name: "call", Summary: "call a gateway method", Effect: plugin.EffectWrite,
 		Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true}, {Name: "params", Type: plugin.TypeString}},
 		Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
@@ -118,6 +147,10 @@ func (p *probe) Configure(_ context.Context, _ plugin.Configuration, r plugin.Ru
 }
 
 func (p *probe) Notify(_ context.Context, e plugin.Event) ([]string, error) {
+	select {
+	case p.told <- e:
+	default:
+	}
 	return []string{fmt.Sprintf("%s of %s", e.Kind, e.Session)}, nil
 }
 
@@ -473,5 +506,16 @@ func TestUpkeep(t *testing.T) {
 	}
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the leftover temp file is still there: %v", err)
+	}
+}
+
+// Plugins hear that a session was replaced.
+func TestSessionReplaced(t *testing.T) {
+	t.Parallel()
+	h := openHost(t, t.TempDir(), allPermissions)
+	mustDispatch(t, h, "probe", "new", "one")
+	revision := mustDispatch(t, h, "probe", "replace")
+	if got, want := mustDispatch(t, h, "probe", "told"), "session_replaced of default/one, "+revision; got != want {
+		t.Errorf("the plugin was told %q, want %q", got, want)
 	}
 }

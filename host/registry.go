@@ -249,7 +249,7 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 		}
 		n, err := p.sup.Notify(ctx, event)
 		if err != nil {
-			n = append(n, fmt.Sprintf("plugin %s was not told that the turn ended: %v", p.Manifest.ID, err))
+			n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
 			h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
 		}
 		notices = append(notices, n...)
@@ -277,6 +277,16 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 		return configError(h.config.path, objections)
 	}
 	return nil
+}
+
+// tell is Notify in the background, for what happens in a call: whom it concerns
+// is still answering that. What the plugins answer goes to the log.
+func (h *Host) tell(event plugin.Event) {
+	h.background.Go(func() {
+		for _, n := range h.Notify(h.life, event) {
+			h.log.Info("notice", "event", event.Kind, "session_id", event.Session, "text", n)
+		}
+	})
 }
 
 // pluginRow is a plugin as lists show it.

@@ -94,6 +94,14 @@ func (r *runtime) discard(stages iter.Seq[*openStage]) {
 	}
 }
 
+// release ends a stage that is held and was committed, or could not be. What
+// became of the commit does not depend on it.
+func (r *runtime) release(st *openStage) {
+	if err := st.Discard(); err != nil {
+		r.host.log.Warn("stage given up with an error", "plugin", r.manifest.ID, "err", err)
+	}
+}
+
 func (r *runtime) allow(p plugin.Permission) error {
 	if r.manifest.Has(p) {
 		return nil
@@ -231,7 +239,8 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	revision, err := st.Commit(ctx, req.Revision, req.Op, req.Note)
-	if err := errors.Join(err, st.Discard()); err != nil {
+	r.release(st)
+	if err != nil {
 		return 0, chat.StoreError(err)
 	}
 	// What was shown instead of the session no longer is: the session is new.
@@ -239,6 +248,7 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 		r.host.log.Warn("selection not cleared", "session_id", st.Ref.ID, "err", err)
 	}
 	r.host.upkeep()
+	r.host.tell(plugin.Event{Kind: plugin.EventSessionReplaced, Project: st.Ref.Project, Session: st.Ref.ID, Revision: revision})
 	return revision, nil
 }
 
@@ -280,7 +290,7 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		ref, err = st.CommitNew(ctx, ref, req.Title, req.Op)
-		err = errors.Join(err, st.Discard())
+		r.release(st)
 	}
 	if err != nil {
 		return plugin.SessionRef{}, chat.StoreError(err)
