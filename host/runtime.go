@@ -118,7 +118,7 @@ func (r *runtime) Session(ctx context.Context, ref plugin.SessionRef) (*plugin.S
 	if err != nil {
 		return nil, err
 	}
-	live, err := r.host.sessions.Read(ctx, at)
+	live, _, err := r.host.sessions.Settled(ctx, at)
 	if err != nil {
 		return nil, chat.StoreError(err)
 	}

@@ -114,12 +114,12 @@ type SessionRef struct {
 type Session struct {
 	Ref      SessionRef
 	Revision int64
-	// Document holds header and lists as stored (not normalised). Its Meta has
-	// title, model, messages and bytes filled in.
+	// Document holds header and lists as stored. Its Meta has title, model,
+	// messages and bytes filled in. Of a turn that runs it has what is complete,
+	// of one that died all that had come.
 	Document transcript.Document
 	Status   string // idle, running, waiting-permission, error
-	// Running says that a turn runs now; Document is then the last committed
-	// state.
+	// Running says that somebody works on the session now, as a turn does.
 	Running bool
 	// Selected is the id of the snapshot shown instead of the session, or "".
 	Selected string
@@ -199,7 +199,7 @@ type NewSessionRequest struct {
 // every call answers unavailable. Errors are [*Error] values. Safe for
 // concurrent use.
 type Runtime interface {
-	// Session returns a session's last committed state.
+	// Session returns a session's last complete state.
 	Session(ctx context.Context, ref SessionRef) (*Session, error)
 	// ReadChunks streams the session store's chunks of these ids, in this order.
 	// One that is gone (the session changed meanwhile) is not_found.

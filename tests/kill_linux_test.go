@@ -1,12 +1,14 @@
 package tests
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,12 +30,10 @@ func newKiller(t *testing.T, seed uint64) *killer {
 	k := &killer{user: newUser(t), rng: rand.New(rand.NewPCG(seed, 0))}
 	// By its path all its processes are told from those of other tests.
 	k.exe = filepath.Join(k.dir, "killed")
-	data, err := os.ReadFile(k.bin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(k.exe, data, 0o700); err != nil {
-		t.Fatal(err)
+	// Another process copies it: a child that this one forks meanwhile would hold
+	// the new file open for writing, and then nobody can run it.
+	if out, err := exec.Command("cp", k.bin, k.exe).CombinedOutput(); err != nil {
+		t.Fatalf("copy the program: %v: %s", err, out)
 	}
 	k.bin = k.exe
 	return k
@@ -269,21 +269,31 @@ func TestStoppedPluginEndsWithItsHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer in.Close()
+			pipe, err := host.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := bufio.NewReader(pipe)
 			if err := host.Start(); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.WriteString(in, "/sess list\n"); err != nil {
 				t.Fatal(err)
 			}
+			// Its answer is what shows that the plugin is up, and no longer the
+			// host's own image between fork and exec.
+			if _, err := out.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
 			plugin := 0
-			k.wait("a plugin", func() bool {
-				for _, pid := range k.processes() {
-					if pid != host.Process.Pid {
-						plugin = pid
-					}
+			for _, pid := range k.processes() {
+				if pid != host.Process.Pid {
+					plugin = pid
 				}
-				return plugin != 0
-			})
+			}
+			if plugin == 0 {
+				t.Fatal("the command was answered, and there is no plugin process")
+			}
 			if err := syscall.Kill(plugin, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
