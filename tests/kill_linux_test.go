@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,11 +29,7 @@ func newKiller(t *testing.T, seed uint64) *killer {
 	k := &killer{user: newUser(t), rng: rand.New(rand.NewPCG(seed, 0))}
 	// By its path all its processes are told from those of other tests.
 	k.exe = filepath.Join(k.dir, "killed")
-	// Another process copies it: a child that this one forks meanwhile would hold
-	// the new file open for writing, and then nobody can run it.
-	if out, err := exec.Command("cp", k.bin, k.exe).CombinedOutput(); err != nil {
-		t.Fatalf("copy the program: %v: %s", err, out)
-	}
+	copyProgram(t, k.bin, k.exe)
 	k.bin = k.exe
 	return k
 }

@@ -121,13 +121,7 @@ func TestSomebodyElsesHome(t *testing.T) {
 	if err := os.Chmod(tmp, 0o777|fs.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(filepath.Join(binDir(t), "sess"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(bin, "sess"), program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	copyProgram(t, filepath.Join(binDir(t), "sess"), filepath.Join(bin, "sess"))
 	for _, args := range [][]string{{"chat", "--message", "a secret"}, {"save", "v1"}} {
 		if out, err := inHome(t.Context(), bin, home, tmp, "000", args...).CombinedOutput(); err != nil {
 			t.Fatalf("sess %v: %v\n%s", args, err, out)
@@ -207,5 +201,15 @@ func TestSomebodyElsesHome(t *testing.T) {
 	}
 	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("no snapshots yet")) {
 		t.Errorf("sess list in a home of their own: %v\n%s", err, out)
+	}
+}
+
+// copyProgram copies an executable file. Another process does it: a child that
+// this one forks meanwhile would hold the new file open for writing, and then
+// nobody could run it.
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("copy the program: %v: %s", err, out)
 	}
 }

@@ -18,14 +18,12 @@ type Name string
 func (n Name) Auto() bool { return strings.Contains(string(n), "~") }
 
 // ReservedPrefix reports whether the name is one that only the program gives:
-// the backups made before a load, a new session, a deletion or a compaction.
+// those that begin with pre-, letters and hyphens, and "~", as the backups made
+// before a load, a new session, a deletion or a compaction do.
 func ReservedPrefix(n Name) bool {
-	for _, p := range []string{"pre-load~", "pre-new~", "pre-delete~", "pre-compact~"} {
-		if len(n) >= len(p) && strings.EqualFold(string(n[:len(p)]), p) {
-			return true
-		}
-	}
-	return false
+	word, _, ok := strings.Cut(strings.ToLower(string(n)), "~")
+	what, pre := strings.CutPrefix(word, "pre-")
+	return ok && pre && what != "" && strings.Trim(what, "abcdefghijklmnopqrstuvwxyz-") == ""
 }
 
 // ParseName returns text as a name, or a *NameError. A name begins with a

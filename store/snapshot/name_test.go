@@ -123,6 +123,7 @@ func TestReservedPrefix(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[snapshot.Name]bool{
 		"pre-load~x": true, "PRE-LOAD~x": true, "pre-new~": true, "pre-delete~1": true, "pre-compact~1": true,
+		"pre-anything~1": true, "pre-a-b~": true, "pre-~": false, "pre-v1~": false,
 		"pre-load": false, "autosave~": false, "manual-1": false, "x-pre-load~": false,
 	} {
 		if got := snapshot.ReservedPrefix(name); got != want {
