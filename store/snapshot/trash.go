@@ -24,6 +24,10 @@ type TrashEntry struct {
 	Expires   time.Time // zero: never
 }
 
+// swappedMark ends the operation's id in the name of what an undo took away, so
+// that it can be told from what the operation itself did.
+const swappedMark = "-redo"
+
 func trashName(id, op string) string { return id + "." + op + suffix }
 
 // trashItem is what becomes of the document in a slot.
