@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,6 +203,14 @@ func FuzzPlan(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x10\x11\x12\x13\x20\x21"), byte(3), byte(0), byte(0), byte(0))
 	f.Add([]byte("\x00\x41\x82\xc3\x15\x16\x57\x98\xd9"), byte(2), byte(2), byte(1), byte(3))
 	f.Add([]byte("\xff\xfe\xfd\x01\x02\x43\x44\x85"), byte(1), byte(1), byte(4), byte(2))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		script := make([]byte, rng.IntN(30))
+		for i := range script {
+			script[i] = byte(rng.IntN(256))
+		}
+		f.Add(script, byte(rng.IntN(16)), byte(rng.IntN(4)), byte(rng.IntN(8)), byte(rng.IntN(8)))
+	}
 	f.Fuzz(func(t *testing.T, script []byte, most, onCap, keepN, age byte) {
 		if len(script) > 40 {
 			script = script[:40]
