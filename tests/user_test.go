@@ -78,6 +78,19 @@ func (u *user) do(args ...string) string {
 	return stdout
 }
 
+// doWith is do with something to read on stdin.
+func (u *user) doWith(stdin string, args ...string) string {
+	u.t.Helper()
+	var errs bytes.Buffer
+	cmd := u.command(args...)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &errs
+	out, err := cmd.Output()
+	if exit := u.exit(err); exit != 0 {
+		u.t.Fatalf("sess %s ended with status %d:\n%s%s", strings.Join(args, " "), exit, out, &errs)
+	}
+	return string(out)
+}
+
 // answer is the JSON document that the program prints for args.
 func (u *user) answer(into any, args ...string) {
 	u.t.Helper()
