@@ -112,13 +112,7 @@ func TestSmallDisk(t *testing.T) {
 	u := newUser(t)
 	small := filepath.Join(u.dir, "small")
 	mountSmall(t, small)
-	if err := os.Mkdir(u.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	config := fmt.Sprintf(`{"plugins": {"entries": {"sess": {"config": {"storageDir": %q, "autoSave": true, "maxSnapshots": 0}}}}}`, small)
-	if err := os.WriteFile(filepath.Join(u.home, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	u.configure(fmt.Sprintf(`{"storageDir": %q, "autoSave": true, "maxSnapshots": 0}`, small))
 	u.do("chat", "--message", "hello")
 	for _, name := range []string{"base", "gone", "old"} {
 		u.do("save", name)

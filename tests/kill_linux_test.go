@@ -140,18 +140,6 @@ func (k *killer) temps() []string {
 	return found
 }
 
-// configure gives the sess plugin its configuration.
-func (k *killer) configure(config string) {
-	k.t.Helper()
-	if err := os.Mkdir(k.home, 0o700); err != nil {
-		k.t.Fatal(err)
-	}
-	text := fmt.Sprintf(`{"plugins":{"entries":{"sess":{"config":%s}}}}`, config)
-	if err := os.WriteFile(filepath.Join(k.home, "config.json"), []byte(text), 0o600); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
 // sweep makes the program start as if its last sweeps were long ago: it makes up
 // for them, and no temp file is left.
 func (k *killer) sweep() {
