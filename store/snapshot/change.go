@@ -135,7 +135,7 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 	}
 	return e, true, p.run(rec, func() error {
 		if !dst.free() {
-			if err := p.writeTrash(rec.Trash[0], dst.data); err != nil {
+			if err := p.writeTrash(rec.Trash[0], dst); err != nil {
 				return err
 			}
 		}
