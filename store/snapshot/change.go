@@ -45,6 +45,7 @@ func (p *Pool) Copy(ctx context.Context, from, to Name, o CopyOptions) (Entry, e
 	if len(missing) > 0 {
 		return Entry{}, &DamagedError{Name: from, File: src.File, Reason: fmt.Sprintf("chunk %s is missing", missing[0])}
 	}
+	w.trust(src.Doc, 0)
 	doc := src.Doc.Clone()
 	m := &doc.Meta
 	m.Parent = m.ID

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +35,7 @@ const (
 	longHead    = 128 << 10 // what it reads of one whose meta is longer
 	maxDocument = 256 << 20 // a longer file is no document
 	lockWait    = 15 * time.Second
+	maxRecent   = 1024 // sessions
 )
 
 // Options configure a [Pool]. The zero value is ready to use.
@@ -55,6 +57,9 @@ type Pool struct {
 	fs     durable.FS
 	chunks *chunk.Store
 	opts   Options
+
+	mu     sync.Mutex      // guards recent
+	recent map[string]Name // by session: what Follow looks at
 }
 
 // State says whether a snapshot can be used.
@@ -153,6 +158,27 @@ func (p *Pool) Close() error { return p.fs.Close() }
 // Dir is the folder's path.
 func (p *Pool) Dir() string { return p.fs.Dir() }
 
+// saved notes under which name a session was saved last, for Follow. Nothing is
+// decided by it.
+func (p *Pool) saved(session string, name Name) {
+	if session == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recent == nil || len(p.recent) >= maxRecent {
+		p.recent = map[string]Name{}
+	}
+	p.recent[session] = name
+}
+
+// latest is what saved noted last; it may be gone by now.
+func (p *Pool) latest(session string) Name {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recent[session]
+}
+
 // now is the time as it is stored.
 func (p *Pool) now() time.Time { return p.opts.Now().UTC().Truncate(time.Millisecond) }
 
@@ -199,6 +225,16 @@ func (p *Pool) names() ([]Name, error) {
 		names = append(names, Name(base))
 	}
 	return names, nil
+}
+
+// Count is the number of snapshots, damaged ones and those of a newer version
+// included. It opens none of them.
+func (p *Pool) Count() (int, error) {
+	names, err := p.names()
+	if err != nil {
+		return 0, fmt.Errorf("count snapshots: %w", err)
+	}
+	return len(names), nil
 }
 
 // List returns all snapshots, the one updated last first. It reads only the
