@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -245,20 +247,35 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	entries := make([]Entry, 0, len(names))
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+	all := make([]Entry, len(names))
+	gone := make([]bool, len(names)) // since the folder was read
+	var readers sync.WaitGroup
+	part := max(minPart, (len(names)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(names); from += part {
+		readers.Go(func() {
+			for i := from; i < min(from+part, len(names)) && ctx.Err() == nil; i++ {
+				var err error
+				all[i], err = p.entry(names[i], fileOf(names[i]))
+				gone[i] = errors.Is(err, fs.ErrNotExist)
+			}
+		})
+	}
+	readers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	entries := make([]Entry, 0, len(all))
+	for i, e := range all {
+		if !gone[i] {
+			entries = append(entries, e)
 		}
-		e, err := p.entry(name, fileOf(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went since the folder was read
-		}
-		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, newestFirst)
 	return entries, nil
 }
+
+// minPart is how many heads are worth a goroutine of their own.
+const minPart = 64
 
 func newestFirst(a, b Entry) int {
 	return cmp.Or(b.Meta.UpdatedAt.Compare(a.Meta.UpdatedAt), cmp.Compare(b.Meta.ID, a.Meta.ID), cmp.Compare(a.Name, b.Name))
@@ -332,17 +349,25 @@ func (s slot) free() bool { return s.name == "" }
 func (s slot) is(id string) bool { return s.doc != nil && s.doc.Meta.ID == id }
 
 // look reads what a name holds.
-func (p *Pool) look(name Name) (slot, error) {
+func (p *Pool) look(name Name) (slot, error) { return p.lookAgain(name, slot{}) }
+
+// lookAgain is look where it is likely that the name still holds what it did:
+// the same bytes are not parsed twice.
+func (p *Pool) lookAgain(name Name, was slot) (slot, error) {
 	names, err := p.names()
 	if err != nil {
 		return slot{}, err
 	}
-	return p.lookIn(names, name)
+	return p.lookLike(names, name, was)
 }
 
 // lookIn is look where the names in the folder are known. On a disk that ignores
 // case a file opens under any spelling, so the names decide.
 func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
+	return p.lookLike(names, name, slot{})
+}
+
+func (p *Pool) lookLike(names []Name, name Name, was slot) (slot, error) {
 	stored := spelling(names, name)
 	data, err := durable.ReadFile(p.fs, fileOf(name), maxDocument)
 	switch {
@@ -357,6 +382,8 @@ func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
 		return slot{}, err
 	case stored != "" && stored != name:
 		return slot{name: stored}, nil
+	case was.name == name && was.data != nil && bytes.Equal(data, was.data):
+		return was, nil
 	}
 	return p.decode(name, data), nil
 }

@@ -261,7 +261,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 			return Entry{}, err
 		}
 	} else {
-		now, err := p.look(name)
+		now, err := p.lookAgain(name, old)
 		if err != nil {
 			return Entry{}, err
 		}
