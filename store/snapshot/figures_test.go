@@ -167,7 +167,7 @@ func TestNamesCostTheSameAtEverySize(t *testing.T) {
 			if got.Synced != step.syncs {
 				t.Errorf("%d MB: %s syncs %d times, want %d: %s", mb, step.what, got.Synced, step.syncs, got)
 			}
-			if most := int64(200<<10); got.Written > most {
+			if most := int64(200 << 10); got.Written > most {
 				t.Errorf("%d MB: %s writes %d bytes", mb, step.what, got.Written)
 			}
 		}
