@@ -274,6 +274,7 @@ func (op *Op) trashProblem() string {
 	}
 	return ""
 }
+
 // maxRecord bounds the bytes of a record.
 const maxRecord = 64 << 20
 
