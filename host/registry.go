@@ -119,12 +119,19 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 	if err != nil {
 		return nil, false
 	}
+	d, ok := h.parseDescription(p, data)
+	p.desc = d
+	return d, ok
+}
+
+// parseDescription reads a cached answer. One that is not of this build, or not of
+// this plugin, is none.
+func (h *Host) parseDescription(p *Plugin, data []byte) (*plugin.Description, bool) {
 	var d description
-	if json.Unmarshal(data, &d) != nil || d.Build != h.build {
+	if json.Unmarshal(data, &d) != nil || d.Build != h.build || !slices.Contains(p.Manifest.Commands, d.Description.Spec.Command) {
 		return nil, false
 	}
-	p.desc = &d.Description
-	return p.desc, true
+	return &d.Description, true
 }
 
 // describe returns what a plugin says about itself; it is started only when no

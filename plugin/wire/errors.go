@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,14 +37,15 @@ func toError(err error) *pb.Error {
 	return out
 }
 
-// fromError is the way back; nil stays a nil error.
+// fromError is the way back; nil stays a nil error. One that says nothing is still
+// a failure that people and programs can tell.
 func fromError(e *pb.Error) error {
 	if e == nil {
 		return nil
 	}
 	return &plugin.Error{
-		Code:    plugin.Code(e.GetCode()),
-		Message: e.GetMessage(),
+		Code:    cmp.Or(plugin.Code(e.GetCode()), plugin.Internal),
+		Message: cmp.Or(e.GetMessage(), "it failed and did not say why"),
 		Hint:    e.GetHint(),
 		Details: e.GetDetails(),
 	}

@@ -64,6 +64,12 @@ type FS interface {
 	Close() error
 }
 
+// Linker is an FS on which a file can have two names.
+type Linker interface {
+	// Link gives a file a second name, which must be free.
+	Link(oldName, newName string) error
+}
+
 // LockMode is how a lock is held.
 type LockMode int
 
@@ -158,7 +164,10 @@ type dirFS struct {
 	dir  string
 }
 
-var _ FS = (*dirFS)(nil)
+var (
+	_ FS     = (*dirFS)(nil)
+	_ Linker = (*dirFS)(nil)
+)
 
 func (d *dirFS) Dir() string { return d.dir }
 
@@ -203,6 +212,10 @@ func (d *dirFS) open(name string, flag int) (File, error) {
 
 func (d *dirFS) Rename(oldName, newName string) error {
 	return d.withPath(newName, d.root.Rename(oldName, newName))
+}
+
+func (d *dirFS) Link(oldName, newName string) error {
+	return d.withPath(newName, d.root.Link(oldName, newName))
 }
 
 func (d *dirFS) Remove(name string) error { return d.withPath(name, d.root.Remove(name)) }

@@ -114,6 +114,17 @@ func Write(fsys FS, name string, data []byte) error {
 	return t.Publish(name)
 }
 
+// Keep gives what the file name holds, which is data, the name target as well,
+// durably: before another file takes its place. The file must be one that was
+// made by [Write] or [Temp.Publish], so that what it holds is durable already and
+// never changes. Where a file cannot have two names it is copied.
+func Keep(fsys FS, name, target string, data []byte) error {
+	if l, ok := fsys.(Linker); ok && l.Link(name, target) == nil {
+		return fsys.SyncDir(path.Dir(target))
+	}
+	return Write(fsys, target, data)
+}
+
 // Move renames a file and makes that durable in both folders.
 func Move(fsys FS, oldName, newName string) error {
 	if err := fsys.Rename(oldName, newName); err != nil {

@@ -98,6 +98,12 @@ type Op struct {
 
 func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
 
+// openFile is the record of an operation on names until that is done. It says
+// what the operation will be then: giving it the name of file closes it.
+func (op *Op) openFile() string { return opsDir + "/" + op.ID + openSuffix + ".json" }
+
+const openSuffix = ".open"
+
 // lockFile is the lock of its owner. Operations on names have none: they begin
 // and end under the names lock.
 func (op *Op) lockFile() string { return opsDir + "/" + op.ID + ".lock" }
@@ -120,11 +126,12 @@ func (p *Pool) opIDs() ([]string, error) {
 	var ids []string
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
+		id = strings.TrimSuffix(id, openSuffix)
 		if ok && e.Type().IsRegular() && uuid.Validate(id) == nil {
 			ids = append(ids, id)
 		}
 	}
-	return ids, err
+	return slices.Compact(ids), err // one that is just being closed may be seen twice
 }
 
 // ops returns all records that can be read, the oldest first.
@@ -160,15 +167,26 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 	if err := uuid.Validate(id); err != nil {
 		return nil, fmt.Errorf("operation %q: %w", id, fs.ErrNotExist)
 	}
-	data, err := durable.ReadFile(p.fs, opsDir+"/"+id+".json", 64<<20)
+	op := &Op{ID: id}
+	data, err := durable.ReadFile(p.fs, op.file(), maxRecord)
+	open := errors.Is(err, fs.ErrNotExist)
+	if open {
+		data, err = durable.ReadFile(p.fs, op.openFile(), maxRecord)
+	}
+	if open && errors.Is(err, fs.ErrNotExist) { // closed between the two looks, or gone
+		open = false
+		data, err = durable.ReadFile(p.fs, op.file(), maxRecord)
+	}
 	if err != nil {
 		return nil, err
 	}
-	op := new(Op)
 	if err := json.Unmarshal(data, op); err != nil {
 		return nil, fmt.Errorf("record of operation %s: %w", id, err)
 	}
 	op.ID = id
+	if open {
+		op.State = OpOpen
+	}
 	if problem := op.problem(); problem != "" {
 		return nil, fmt.Errorf("record of operation %s: %s", id, problem)
 	}
@@ -211,11 +229,11 @@ func (op *Op) problem() string {
 			names = append(names, link.Name)
 		}
 	}
+	if problem := op.trashProblem(); problem != "" {
+		return problem
+	}
 	for _, item := range slices.Concat(op.Trash, op.Swapped) {
 		names = append(names, item.Name)
-		if base, ok := strings.CutSuffix(item.File, suffix); !ok || strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
-			return fmt.Sprintf("%q is no file of the trash", item.File)
-		}
 	}
 	for _, name := range names {
 		if nameProblem(string(name)) != "" {
@@ -225,8 +243,51 @@ func (op *Op) problem() string {
 	return ""
 }
 
+// trashProblem is problem for what the record says of the trash. Each document
+// there is that of one record, which may move, replace and remove it: so none may
+// claim another's, and none the same one twice.
+func (op *Op) trashProblem() string {
+	most := len(op.Trash)
+	if op.Kind == OpOverwrite || op.Kind == OpRename {
+		most = 1
+	}
+	if len(op.Trash) > most || len(op.Swapped) > 1 {
+		return "it says more than once what was overwritten"
+	}
+	files, names := map[string]bool{}, map[Name]bool{}
+	for _, item := range slices.Concat(op.Trash, op.Swapped) {
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(item.File, suffix), swappedMark), "."+op.ID)
+		if item.File != trashName(base, op.ID) && item.File != trashName(base, op.ID+swappedMark) ||
+			strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
+			return fmt.Sprintf("%q is no file that it put into the trash", item.File)
+		}
+		if files[item.File] {
+			return fmt.Sprintf("%q is there twice", item.File)
+		}
+		files[item.File] = true
+	}
+	for _, item := range op.Trash {
+		if names[item.Name] {
+			return fmt.Sprintf("%q was taken away twice", string(item.Name))
+		}
+		names[item.Name] = true
+	}
+	return ""
+}
+// maxRecord bounds the bytes of a record.
+const maxRecord = 64 << 20
+
 // writeOp stores a record. The names lock is held.
-func (p *Pool) writeOp(op *Op) error {
+func (p *Pool) writeOp(op *Op) error { return p.putOp(op, op.file()) }
+
+// writeOpen stores the record of an operation on names that is yet to be done.
+func (p *Pool) writeOpen(op *Op) error {
+	closed := *op
+	closed.State = OpClosed
+	return p.putOp(&closed, op.openFile())
+}
+
+func (p *Pool) putOp(op *Op, file string) error {
 	data, err := json.Marshal(op)
 	if err != nil {
 		return err
@@ -234,7 +295,21 @@ func (p *Pool) writeOp(op *Op) error {
 	if err := durable.MkdirAll(p.fs, opsDir); err != nil {
 		return err
 	}
-	return durable.Write(p.fs, op.file(), append(data, '\n'))
+	return durable.Write(p.fs, file, append(data, '\n'))
+}
+
+// removeOp removes a record, durably. The names lock is held.
+func (p *Pool) removeOp(op *Op) error {
+	return errors.Join(durable.Remove(p.fs, op.openFile()), durable.Remove(p.fs, op.file()))
+}
+
+// syncOps makes durable which operations are closed: before what their records
+// would be settled by is taken from the trash. The names lock is held.
+func (p *Pool) syncOps() error {
+	if err := p.fs.SyncDir(opsDir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // newOp completes a new record. Its id sorts after those of all others, also
@@ -405,7 +480,8 @@ func (p *Pool) forget(op *Op) error {
 		if err != nil {
 			return err
 		}
-		if s.doc != nil && s.doc.Meta.ID == b.ID {
+		// What a person saved is never a backup that may go for good.
+		if s.doc != nil && s.doc.Meta.ID == b.ID && (s.doc.Meta.Automatic || ReservedPrefix(b.Name)) {
 			if err := durable.Remove(p.fs, fileOf(b.Name)); err != nil {
 				return err
 			}

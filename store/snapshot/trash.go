@@ -24,6 +24,10 @@ type TrashEntry struct {
 	Expires   time.Time // zero: never
 }
 
+// swappedMark ends the operation's id in the name of what an undo took away, so
+// that it can be told from what the operation itself did.
+const swappedMark = "-redo"
+
 func trashName(id, op string) string { return id + "." + op + suffix }
 
 // trashItem is what becomes of the document in a slot.
@@ -35,12 +39,13 @@ func (s slot) trashItem(op, reason string) TrashItem {
 	return TrashItem{ID: id, Name: s.name, File: trashName(id, op), Reason: reason}
 }
 
-// writeTrash puts a copy of a document into the trash. The names lock is held.
-func (p *Pool) writeTrash(item TrashItem, data []byte) error {
+// writeTrash puts what a slot holds into the trash as well. The names lock is
+// held.
+func (p *Pool) writeTrash(item TrashItem, s slot) error {
 	if err := durable.MkdirAll(p.fs, trashDir); err != nil {
 		return err
 	}
-	return durable.Write(p.fs, trashDir+"/"+item.File, data)
+	return durable.Keep(p.fs, fileOf(s.name), trashDir+"/"+item.File, s.data)
 }
 
 // replace publishes tmp under a name that holds old, as a recorded operation:
@@ -53,7 +58,7 @@ func (p *Pool) replace(op Op, name Name, old slot, subject string, tmp *durable.
 	}
 	rec.Trash = []TrashItem{old.trashItem(rec.ID, "overwritten")}
 	return p.run(rec, func() error {
-		if err := p.writeTrash(rec.Trash[0], old.data); err != nil {
+		if err := p.writeTrash(rec.Trash[0], old); err != nil {
 			return err
 		}
 		return tmp.Publish(fileOf(name))
@@ -166,6 +171,33 @@ func (p *Pool) listTrash(ctx context.Context) ([]TrashEntry, error) {
 	return all, nil
 }
 
+// ReadTrash returns the whole document of the snapshot with this id, without its
+// chunks, from the trash: of several versions the one taken away last. One that is
+// not there is a *NotFoundError.
+func (p *Pool) ReadTrash(ctx context.Context, id string) (*Snapshot, error) {
+	all, err := p.listTrash(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the trash: %w", err)
+	}
+	i := slices.IndexFunc(all, func(t TrashEntry) bool { return t.State == StateOK && t.Meta.ID == id })
+	if i < 0 {
+		return nil, &NotFoundError{Text: id}
+	}
+	t := all[i]
+	data, err := durable.ReadFile(p.fs, trashDir+"/"+filepath.Base(t.File), maxDocument)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &NotFoundError{Text: id}
+	}
+	if err != nil {
+		return nil, &DamagedError{Name: t.Name, File: t.File, Reason: reason(err), Err: err}
+	}
+	doc, err := decodeChecked(data)
+	if err != nil {
+		return nil, &DamagedError{Name: t.Name, File: t.File, Reason: err.Error(), Err: err}
+	}
+	return &Snapshot{Name: t.Name, Doc: doc, File: t.File}, nil
+}
+
 // RestoreTrash brings a document back from the trash: of several the one taken
 // away last. The name is its old one unless as is given; one that is taken is an
 // *ExistsError. What was deleted or pruned leaves the trash; an older version of
@@ -221,6 +253,9 @@ func (p *Pool) restoreTrash(ctx context.Context, nameOrID string, as Name) (Entr
 func (p *Pool) fetch(t TrashEntry, as Name) error {
 	file := filepath.Base(t.File)
 	if t.Op.Kind != OpOverwrite && t.Op.Kind != OpRename {
+		if err := p.syncOps(); err != nil {
+			return err
+		}
 		if err := durable.Move(p.fs, trashDir+"/"+file, fileOf(as)); err != nil {
 			return err
 		}
@@ -231,7 +266,7 @@ func (p *Pool) fetch(t TrashEntry, as Name) error {
 		op := t.Op
 		op.Trash = slices.DeleteFunc(slices.Clone(op.Trash), func(i TrashItem) bool { return i.File == file })
 		if len(op.Trash) == 0 {
-			p.unsettled(&op, durable.Remove(p.fs, op.file()))
+			p.unsettled(&op, p.removeOp(&op))
 		} else {
 			p.unsettled(&op, p.writeOp(&op))
 		}
@@ -260,6 +295,9 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 			return 0, 0, fmt.Errorf("empty the trash: %w", err)
 		}
 		defer unlock()
+		if err := p.syncOps(); err != nil {
+			return 0, 0, fmt.Errorf("empty the trash: %w", err)
+		}
 	}
 	all, err := p.listTrash(ctx)
 	if err != nil {
@@ -304,7 +342,7 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 			}
 			continue
 		}
-		if err := durable.Remove(p.fs, op.file()); err != nil {
+		if err := p.removeOp(op); err != nil {
 			return n, bytes, err
 		}
 	}

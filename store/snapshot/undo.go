@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"sess/store/durable"
+	"sess/store/transcript"
 )
 
 // ErrStale is an undo or redo of an operation that is no longer in the state for
@@ -124,7 +125,7 @@ func (p *Pool) prepareUndo(op *Op) (err error) {
 		op.Swapped = nil
 		if !s.free() {
 			was := op.Trash[0]
-			was.File = trashName(was.ID, op.ID+"-redo")
+			was.File = trashName(was.ID, op.ID+swappedMark)
 			was.Reason = "undone"
 			op.Swapped = []TrashItem{was}
 		}
@@ -215,9 +216,13 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 
 // run does an operation on names: the record first, then the effect. When the
 // effect fails it is taken back. The names lock is held.
+//
+// That the operation happened is told by the name of the record, and nobody
+// waits until the new name is durable: a record that has the old one after a
+// power cut is settled by what is there.
 func (p *Pool) run(op *Op, effect func() error) error {
-	if err := p.writeOp(op); err != nil {
-		p.unsettled(op, durable.Remove(p.fs, op.file())) // a failed sync may leave it behind
+	if err := p.writeOpen(op); err != nil {
+		p.unsettled(op, p.removeOp(op)) // a failed sync may leave it behind
 		return err
 	}
 	if err := effect(); err != nil {
@@ -226,7 +231,7 @@ func (p *Pool) run(op *Op, effect func() error) error {
 		return err
 	}
 	op.State = OpClosed
-	p.unsettled(op, p.writeOp(op))
+	p.unsettled(op, p.fs.Rename(op.openFile(), op.file()))
 	return nil
 }
 
@@ -257,11 +262,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		op.Trash, err = p.inTrash(op.Trash)
 		landed = len(op.Trash) > 0
 	case OpRename:
-		var names []Name
-		names, err = p.names()
-		landed = !slices.Contains(names, op.From)
+		var s slot
+		s, err = p.look(op.From)
+		landed = s.name != op.From || !s.is(op.Subject) // its old name may have been given anew since
 		if err == nil && !landed && len(op.Trash) > 0 {
-			// Its old name may have been given anew since.
 			landed, err = p.replaced(op)
 		}
 	default:
@@ -272,7 +276,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 	}
 	if landed {
 		op.State = OpClosed
-		return Landed, p.writeOp(op)
+		if err := p.writeOpen(op); err != nil {
+			return Landed, err
+		}
+		return Landed, durable.Move(p.fs, op.openFile(), op.file())
 	}
 	// What lies in the trash is a copy of what still has its name.
 	if op.Kind != OpDelete {
@@ -282,7 +289,7 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 			}
 		}
 	}
-	return Void, durable.Remove(p.fs, op.file())
+	return Void, p.removeOp(op)
 }
 
 // replaced reports whether a document was replaced: its copy is in the trash, and
@@ -445,11 +452,12 @@ func (p *Pool) emptyAgain(op *Op, r *UndoResult, dry bool) error {
 		return ErrGone
 	case !s.free() && s.name != op.To:
 		return taken(s.name)
-	case dry:
-		return nil
+	}
+	if err := p.room(op.Trash[0], s); err != nil || dry {
+		return err
 	}
 	if !s.free() {
-		if err := p.writeTrash(op.Trash[0], s.data); err != nil {
+		if err := p.writeTrash(op.Trash[0], s); err != nil {
 			return err
 		}
 		if err := durable.Remove(p.fs, fileOf(op.To)); err != nil {
@@ -473,12 +481,17 @@ func (p *Pool) swap(name Name, data []byte, into []TrashItem, r *UndoResult, dry
 	if !s.free() && s.name != name {
 		return taken(s.name)
 	}
+	if len(into) > 0 && !bytes.Equal(s.data, data) {
+		if err := p.room(into[0], s); err != nil {
+			return err
+		}
+	}
 	if dry {
 		return nil
 	}
 	if !bytes.Equal(s.data, data) {
 		if s.data != nil && len(into) > 0 {
-			if err := p.writeTrash(into[0], s.data); err != nil {
+			if err := p.writeTrash(into[0], s); err != nil {
 				return err
 			}
 		}
@@ -487,6 +500,23 @@ func (p *Pool) swap(name Name, data []byte, into []TrashItem, r *UndoResult, dry
 		}
 	}
 	return p.restored(r, name)
+}
+
+// room is an error where what a slot holds would take the place of another
+// snapshot in the trash. One version of a snapshot may take that of another.
+func (p *Pool) room(item TrashItem, s slot) error {
+	if s.data == nil {
+		return nil
+	}
+	there, err := p.readTrash(item)
+	if err != nil || there == nil || bytes.Equal(there, s.data) {
+		return err
+	}
+	doc, err := transcript.Decode(there)
+	if err != nil || s.doc == nil || doc.Meta.ID != s.doc.Meta.ID {
+		return taken(s.name)
+	}
+	return nil
 }
 
 // stands reports whether the slot holds what the item was. A document without
@@ -629,6 +659,11 @@ func (p *Pool) renameAgain(op *Op, r *UndoResult, dry bool) error {
 		return err
 	}
 	there := to.name == op.To && to.is(op.Subject)
+	if !there && to.name != from.name && len(op.Trash) > 0 {
+		if err := p.room(op.Trash[0], to); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !there && !from.is(op.Subject):
 		return &NotFoundError{Text: string(op.From)}
@@ -643,7 +678,7 @@ func (p *Pool) renameAgain(op *Op, r *UndoResult, dry bool) error {
 		}
 	case !there:
 		if to.data != nil && to.name != from.name {
-			if err := p.writeTrash(op.Trash[0], to.data); err != nil {
+			if err := p.writeTrash(op.Trash[0], to); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ var ErrInjected = errors.New("injected fault")
 
 // Op is one operation that changes the disk, or makes a change durable.
 type Op struct {
-	Kind string // create, append, write, sync, truncate, rename, remove, mkdir, syncdir
+	Kind string // create, append, write, sync, truncate, rename, link, remove, mkdir, syncdir
 	Name string // whole path
 	N    int    // bytes, of a write
 }
@@ -147,6 +147,14 @@ func (w *faultyFS) file(kind, name string, open func(string) (durable.File, erro
 
 func (w *faultyFS) Rename(oldName, newName string) error {
 	return w.do("rename", newName, func() error { return w.FS.Rename(oldName, newName) })
+}
+
+func (w *faultyFS) Link(oldName, newName string) error {
+	l, ok := w.FS.(durable.Linker)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return w.do("link", newName, func() error { return l.Link(oldName, newName) })
 }
 
 func (w *faultyFS) Remove(name string) error {
