@@ -31,19 +31,31 @@ func TestSettled(t *testing.T) {
 		want                          map[string][]string
 	}{
 		{
-			"the answer has begun", []string{asked, writing}, nil, []string{question},
+			"the answer has begun",
+			[]string{asked, writing},
+			nil,
+			[]string{question},
 			map[string][]string{"messages": {asked}, "history": {question}},
 		},
 		{
-			"a call of two has its result", []string{asked, writing}, []string{done, inProcess}, []string{question, call, result},
+			"a call of two has its result",
+			[]string{asked, writing},
+			[]string{done, inProcess},
+			[]string{question, call, result},
 			map[string][]string{"messages": {asked}, "activities": {done}, "history": {question}},
 		},
 		{
-			"both have", []string{asked, writing}, []string{done}, []string{question, call, result, result2},
+			"both have",
+			[]string{asked, writing},
+			[]string{done},
+			[]string{question, call, result, result2},
 			map[string][]string{"messages": {asked}, "activities": {done}, "history": {question, call, result, result2}},
 		},
 		{
-			"nothing is open", []string{asked}, nil, []string{question},
+			"nothing is open",
+			[]string{asked},
+			nil,
+			[]string{question},
 			map[string][]string{"messages": {asked}, "history": {question}},
 		},
 	}
