@@ -113,6 +113,11 @@ func (c *Config) read() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.parse(data)
+}
+
+// parse reads what a file holds; nil is no file.
+func (c *Config) parse(data []byte) (any, error) {
 	if data == nil {
 		return map[string]any{}, nil
 	}
@@ -284,6 +289,7 @@ func validate(schema []byte, value any, at string) []string {
 		return []string{"schema: " + err.Error()}
 	}
 	c := jsonschema.NewCompiler()
+	c.UseLoader(jsonschema.SchemeURLLoader{}) // a schema refers to nothing outside of itself
 	if err := c.AddResource("schema.json", doc); err != nil {
 		return []string{"schema: " + err.Error()}
 	}

@@ -23,11 +23,15 @@ import (
 	"sess/store/durable"
 )
 
-// TestMain lets the test binary be the plugin "probe" when the host runs it
-// again, as a bundled plugin is run.
+// TestMain lets the test binary be the plugin "probe", or a bad one, when the
+// host runs it again, as a bundled plugin is run.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "plugin" && os.Args[2] == "serve" {
 		build, _ := host.BuildID(os.Args[0])
+		if role := os.Args[3]; strings.HasPrefix(role, "bad") {
+			serveBad(role, build)
+			return
+		}
 		wire.Serve(newProbe(build), wire.ServeOptions{Logger: slog.New(slog.DiscardHandler)})
 		return
 	}

@@ -119,12 +119,19 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 	if err != nil {
 		return nil, false
 	}
+	d, ok := h.parseDescription(p, data)
+	p.desc = d
+	return d, ok
+}
+
+// parseDescription reads a cached answer. One that is not of this build, or not of
+// this plugin, is none.
+func (h *Host) parseDescription(p *Plugin, data []byte) (*plugin.Description, bool) {
 	var d description
-	if json.Unmarshal(data, &d) != nil || d.Build != h.build {
+	if json.Unmarshal(data, &d) != nil || d.Build != h.build || !slices.Contains(p.Manifest.Commands, d.Description.Spec.Command) {
 		return nil, false
 	}
-	p.desc = &d.Description
-	return p.desc, true
+	return &d.Description, true
 }
 
 // describe returns what a plugin says about itself; it is started only when no
@@ -238,23 +245,28 @@ func (p *Plugin) exposes(key string) bool {
 	return on || !given
 }
 
-// Notify tells all plugins about an event and gathers their notices. A plugin
-// that fails gives a notice as well.
+// Notify tells all plugins about an event and gathers their notices, in the
+// order of the plugins. They are told at the same time: one that hangs keeps no
+// other waiting. A plugin that fails gives a notice as well.
 func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 	defer h.upkeep()
-	var notices []string
-	for _, p := range h.plugins {
+	notices := make([][]string, len(h.plugins))
+	var told sync.WaitGroup
+	for i, p := range h.plugins {
 		if p.sup == nil {
 			continue
 		}
-		n, err := p.sup.Notify(ctx, event)
-		if err != nil {
-			n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
-			h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
-		}
-		notices = append(notices, n...)
+		told.Go(func() {
+			n, err := p.sup.Notify(ctx, event)
+			if err != nil {
+				n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
+				h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
+			}
+			notices[i] = n
+		})
 	}
-	return notices
+	told.Wait()
+	return slices.Concat(notices...)
 }
 
 // CheckPlugins starts every plugin that is switched on, so that each of them

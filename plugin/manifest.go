@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,8 +62,10 @@ var (
 // ParseManifest reads a plugin.json. Unknown keys, missing ones and wrong
 // values are refused by name. Errors have the code usage.
 func ParseManifest(data []byte) (*Manifest, error) {
+	if err := checkKeys(data); err != nil {
+		return nil, err
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
 	var m Manifest
 	if err := dec.Decode(&m); err != nil {
 		return nil, Errorf(Usage, "plugin.json: %w", err)
@@ -103,6 +106,44 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return bad("configSchema", `want a JSON Schema of type "object"`)
 	}
 	return &m, nil
+}
+
+// checkKeys refuses unknown keys, and those that are given twice. encoding/json
+// would ignore their case and take the last: what a person reads in the file has
+// to be what holds.
+func checkKeys(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	switch tok, err := dec.Token(); {
+	case err != nil:
+		return Errorf(Usage, "plugin.json: %w", err)
+	case tok != json.Delim('{'):
+		return Errorf(Usage, "plugin.json: want an object")
+	}
+	var known []string
+	for fields, i := reflect.TypeFor[Manifest](), 0; i < fields.NumField(); i++ {
+		key, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+		known = append(known, key)
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return Errorf(Usage, "plugin.json: %w", err)
+		}
+		key, _ := tok.(string) // in an object it is one
+		switch {
+		case !slices.Contains(known, key):
+			return Errorf(Usage, "plugin.json: unknown key %q", key).WithDetail("field", key)
+		case seen[key]:
+			return Errorf(Usage, "plugin.json: %s: given twice", key).WithDetail("field", key)
+		}
+		seen[key] = true
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return Errorf(Usage, "plugin.json: %s: %w", key, err)
+		}
+	}
+	return nil
 }
 
 // Has reports whether the manifest asks for a permission.

@@ -157,7 +157,7 @@ func (r *request) turnNew(ctx context.Context, pool *snapshot.Pool, op *snapshot
 // turnSession puts a kept state back into the session, on the same way as a
 // load; what the session held before makes the way back.
 func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
-	snap, err := r.kept(ctx, op, d)
+	snap, err := r.kept(ctx, pool, op, d)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -187,8 +187,9 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 }
 
 // kept is the state that an operation on a session is turned back to: a backup,
-// or, without a name, the empty session that needed none.
-func (r *request) kept(ctx context.Context, op *snapshot.Op, d direction) (*snapshot.Snapshot, error) {
+// also one that was pruned meanwhile, or, without a name, the empty session that
+// needed none.
+func (r *request) kept(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (*snapshot.Snapshot, error) {
 	link := d.link(op)
 	if link == nil && op.Empty != nil && d.verb == "undo" {
 		doc := &transcript.Document{Header: op.Empty}
@@ -203,9 +204,14 @@ func (r *request) kept(ctx context.Context, op *snapshot.Op, d direction) (*snap
 	if _, several := errors.AsType[*snapshot.AmbiguousError](err); several {
 		_, snap, err = r.open(ctx, string(link.Name))
 	}
+	if _, missing := errors.AsType[*snapshot.NotFoundError](err); missing {
+		if snap, err = pool.ReadTrash(ctx, link.ID); err == nil {
+			err = pool.Check(ctx, snap, r.progress("checking "+string(link.Name), "chunks"))
+		}
+	}
 	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
 		return nil, named(plugin.NotFound, missing, "the backup %s that %s needs is gone", link.Name, d.verb).
-			WithHint("it may be in the trash: %s", command("trash", "list"))
+			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
 	}
 	return snap, err
 }

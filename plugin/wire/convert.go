@@ -302,8 +302,9 @@ func toTime(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
+// fromTime takes a time that no clock shows, which JSON cannot say, as none.
 func fromTime(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
+	if t.CheckValid() != nil { // also nil
 		return time.Time{}
 	}
 	return t.AsTime()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,14 +37,15 @@ func toError(err error) *pb.Error {
 	return out
 }
 
-// fromError is the way back; nil stays a nil error.
+// fromError is the way back; nil stays a nil error. One that says nothing is still
+// a failure that people and programs can tell.
 func fromError(e *pb.Error) error {
 	if e == nil {
 		return nil
 	}
 	return &plugin.Error{
-		Code:    plugin.Code(e.GetCode()),
-		Message: e.GetMessage(),
+		Code:    cmp.Or(plugin.Code(e.GetCode()), plugin.Internal),
+		Message: cmp.Or(e.GetMessage(), "it failed and did not say why"),
 		Hint:    e.GetHint(),
 		Details: e.GetDetails(),
 	}
@@ -106,6 +108,9 @@ func (p peer) answer(ctx context.Context, op string, e *pb.Error) error {
 	}
 	if own := ctx.Err(); own != nil && e.GetCode() == string(plugin.Unavailable) {
 		return ended(ctx, p, op, own)
+	}
+	if e.GetCode() == "" || e.GetMessage() == "" {
+		return p.protocol(op, fmt.Sprintf("an error with the code %q and the text %q", e.GetCode(), e.GetMessage()))
 	}
 	return err
 }

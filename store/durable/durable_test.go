@@ -382,6 +382,40 @@ func TestFolderReplacedByAFile(t *testing.T) {
 	}
 }
 
+// While a program runs, a file takes the place of a folder: the errors name what
+// has to be looked at, not what would lie in it.
+func TestFolderReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows moves no folder that is open")
+	}
+	top := filepath.Join(t.TempDir(), "pool")
+	fsys, err := durable.OpenDir(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	if err := errors.Join(durable.MkdirAll(fsys, "a/b"), os.RemoveAll(filepath.Join(top, "a")), os.WriteFile(filepath.Join(top, "a"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, openErr := fsys.Open("a/b/c")
+	_, statErr := fsys.Stat("a/b/c")
+	_, lockErr := fsys.Lock(t.Context(), "a/b/lock", durable.Exclusive, false)
+	want := filepath.Join(top, "a")
+	for call, err := range map[string]error{"Open": openErr, "Stat": statErr, "Lock": lockErr, "Write": durable.Write(fsys, "a/b/c", nil)} {
+		if pe, ok := errors.AsType[*fs.PathError](err); !ok || pe.Path != want {
+			t.Errorf("%s below a file: %v, want an error about %s", call, err, want)
+		}
+	}
+	if err := errors.Join(os.Rename(top, top+".away"), os.WriteFile(top, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fsys.Lock(t.Context(), "lock", durable.Exclusive, false)
+	if pe, ok := errors.AsType[*fs.PathError](err); !ok || pe.Path != top {
+		t.Errorf("Lock in a folder that is a file now: %v, want an error about %s", err, top)
+	}
+}
+
 func TestLocksInOneProcess(t *testing.T) {
 	t.Parallel()
 	fsys := open(t)

@@ -112,7 +112,7 @@ func OpenExisting(dir string) (FS, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, err
+		return nil, withPath(dir, err)
 	}
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: errNotDir}
@@ -136,7 +136,7 @@ func mkdirAll(dir string) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return err
+		return withPath(dir, err)
 	}
 	parent := filepath.Dir(dir)
 	if parent == dir {
@@ -257,17 +257,30 @@ func (d *dirFS) Close() error { return d.root.Close() }
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 
-// withPath gives an error the whole path, so that a message names the file a
-// person can look at.
-func (d *dirFS) withPath(name string, err error) error {
+// withPath gives an error about a name the whole path.
+func (d *dirFS) withPath(name string, err error) error { return withPath(d.path(name), err) }
+
+// withPath gives an error the path that a person can look at: the whole one or,
+// where a folder on the way is none, that of what lies in its place.
+func withPath(path string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, errNotDir) {
+		for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if info, err := os.Stat(dir); err == nil {
+				if !info.IsDir() {
+					path = dir
+				}
+				break
+			}
+		}
+	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return &fs.PathError{Op: pe.Op, Path: d.path(name), Err: pe.Err}
+		return &fs.PathError{Op: pe.Op, Path: path, Err: pe.Err}
 	}
 	if le, ok := errors.AsType[*os.LinkError](err); ok {
-		return &fs.PathError{Op: le.Op, Path: d.path(name), Err: le.Err}
+		return &fs.PathError{Op: le.Op, Path: path, Err: le.Err}
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func (d *dirFS) Lock(ctx context.Context, name string, mode LockMode, wait bool)
 		ok, err = try()
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(d.withPath(name, err), l.Close())
 	}
 	if !ok {
 		return nil, errors.Join(&fs.PathError{Op: "lock", Path: d.path(name), Err: ErrLocked}, l.Close())

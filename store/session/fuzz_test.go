@@ -3,8 +3,12 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // What can be read is written so that it reads the same, byte for byte.
@@ -65,4 +69,159 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Whatever lies in the small files of a session, they are read or known to be
+// damaged, and stand in the way of nobody who writes them anew.
+func FuzzSmallFiles(f *testing.F) {
+	for _, seed := range []string{
+		"", "{}", "[]", "null", "4", `{"version":1,"lastProjectId":"default","lastSessionId":"s1"}`, `{"version":2,"lastProjectId":"../x","lastSessionId":"s1"}`,
+		`{"lastProjectId":"default","lastSessionId":"none"}`, `{"lastSessionId":4}`, `{"createdAt":-1,"lastActiveAt":1e99}`, `{"activatedAt":7}`,
+		`{"snapshot":""}`, `{"snapshot":"0190"}`, `{"snapshot":["a"]}`, `{"snapshot":"a"} {}`, "\x00\x00\x00\x00",
+	} {
+		f.Add([]byte(seed))
+	}
+	dir := f.TempDir()
+	s, err := Open(dir, Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	r := Ref{Project: "default", ID: "s1"}
+	folder := filepath.Join(dir, filepath.FromSlash(r.folder()))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		f.Fatal(err)
+	}
+	if err := os.WriteFile(folder+".json", []byte(`{"id":"s1"}`), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, file := range []string{filepath.Join(dir, manifestFile), filepath.Join(folder, metaFile), filepath.Join(folder, viewFile)} {
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if id, err := s.Selected(r); err == nil && id == "" {
+			t.Errorf("view.json holds %q, and nothing is selected", data)
+		}
+		if _, err := s.Meta(r); err != nil {
+			t.Errorf("Meta: %v", err)
+		}
+		m, err := s.Manifest(t.Context())
+		if err != nil {
+			t.Fatalf("Manifest: %v", err)
+		}
+		if err := s.SaveManifest(t.Context(), m); err != nil {
+			t.Fatalf("SaveManifest(%+v): %v", m, err)
+		}
+		if again, err := s.Manifest(t.Context()); err != nil || again != m {
+			t.Fatalf("Manifest = %+v, %v; saved was %+v", again, err, m)
+		}
+		if err := s.Activate(t.Context(), r); err != nil {
+			t.Fatalf("Activate: %v", err)
+		}
+		if m, err := s.Manifest(t.Context()); err != nil || m.LastSessionID != r.ID || m.LastProjectID != r.Project {
+			t.Fatalf("Manifest = %+v, %v after Activate", m, err)
+		}
+		if meta, err := s.Meta(r); err != nil || meta.LastActiveAt == 0 || meta.ActivatedAt == 0 || meta.CreatedAt == 0 {
+			t.Fatalf("Meta = %+v, %v after Activate", meta, err)
+		}
+		for _, id := range []string{"id-1", ""} {
+			if err := s.Select(t.Context(), r, id); err != nil {
+				t.Fatalf("Select(%q): %v", id, err)
+			}
+			if got, err := s.Selected(r); err != nil || got != id {
+				t.Fatalf("Selected = %q, %v; want %q", got, err, id)
+			}
+		}
+	})
+}
+
+// What clients are shown of any session that can be read is one JSON object, and
+// showing it changes nothing. Saved as it was read, the session is shown the same,
+// and its state is the same.
+func FuzzView(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`{"id":"s1"}`},
+		{`{"id":"s1","title":7,"cwd":[],"artifacts":{"a":1},"error":{}}`},
+		{
+			`{"id":"s1","status":"running","activeRun":{"t":1},"messages":[{"id":"m1","role":"user","content":"hi","uploads":null},{"id":"m2","role":"agent","content":"","status":"streaming","x":[1.0]},7,{"$raw":"eA=="}]}`,
+			`{"seq":1,"type":"text_delta","messageId":"m2","text":"a\u0000"}` + "\n" + `{"seq":2,"type":"text_delta","messageId":"m2","text":"b"}` + "\n{",
+		},
+		{`{"id":"s1","artifacts":[{"id":"a","kind":"workspace-file","path":"p","content":"c"},{"id":"a"},1,null],"activities":["x",{"$raw":"/w=="}]}`},
+		{`{"id":"s1","status":"running","sess":{"format":"sess/1","revision":3,"lists":{"history":{"tail":[{"role":"assistant","content":[{"type":"tool_use","id":"a"}]}]}}}}`},
+	} {
+		f.Add([]byte(seed[0]), []byte(seed[1]))
+	}
+	dir := f.TempDir()
+	s, err := Open(dir, Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	r := Ref{Project: "default", ID: "s1"}
+	folder := filepath.Join(dir, filepath.FromSlash(r.folder()))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data, log []byte) {
+		write := func(name string, data []byte) {
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(folder+".json", data)
+		write(filepath.Join(folder, "turn-001.jsonl"), log)
+		shown, err := s.View(t.Context(), r)
+		if now, e := os.ReadFile(folder + ".json"); e != nil || !bytes.Equal(now, data) {
+			t.Fatalf("showing the session changed it (%v):\n%q\n%q", e, data, now)
+		}
+		if err != nil {
+			return
+		}
+		k, err := s.Lock(t.Context(), r, "test", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := k.Unlock(); err != nil {
+				t.Error(err)
+			}
+		}()
+		l, err := k.Read(t.Context())
+		if err != nil {
+			t.Fatalf("it is shown, and cannot be read: %v", err)
+		}
+		if l.Revision < 0 || l.Revision >= 1<<53 {
+			return // no number that can be counted on
+		}
+		digest := l.Doc.Digest()
+		if _, err := k.Write(t.Context(), l, l.Revision); err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		again, err := k.Read(t.Context())
+		if err != nil || again.Doc.Digest() != digest {
+			t.Fatalf("written as it was read the state is another one (%v):\n%q", err, data)
+		}
+		reshown, err := s.View(t.Context(), r)
+		if err != nil {
+			t.Fatalf("View of what was written: %v", err)
+		}
+		if diff := cmp.Diff(stateShown(t, shown), stateShown(t, reshown)); diff != "" {
+			t.Errorf("%q, written as it was read, is shown otherwise:\n%s", data, diff)
+		}
+	})
+}
+
+// stateShown is a view without what every save changes.
+func stateShown(t *testing.T, view json.RawMessage) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := json.Unmarshal(view, &object); err != nil {
+		t.Fatalf("the view is no JSON object: %v\n%q", err, view)
+	}
+	delete(object, "revision")
+	delete(object, "updatedAt")
+	delete(object, "createdAt")
+	return object
 }

@@ -161,6 +161,9 @@ func (s *Store) Selected(ref Ref) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
+	if err == nil && v.Snapshot == "" { // no selection has no file
+		err = fmt.Errorf("%s: %w", s.path(ref.folder()+"/"+viewFile), errUnreadable)
+	}
 	if err != nil {
 		// Taking it for no selection could let a write through.
 		return "", fmt.Errorf("selection of session %s: %w; select again or return to the session", ref, err)

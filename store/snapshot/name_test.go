@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -72,16 +73,31 @@ func TestParseName(t *testing.T) {
 	}
 }
 
-func FuzzSuggestionIsAName(f *testing.F) {
-	for _, s := range []string{"", "sql opt", "..", "con", "aux.", "日本", strings.Repeat("-a", 200), "a.\u00e9.b", "con.."} {
+// What is a name, said once more; and what is none is refused with a name close
+// by.
+func FuzzParseName(f *testing.F) {
+	for _, s := range []string{
+		"", "sql opt", "..", "con", "aux.", "COM1.txt", "lpt0", "nul~", "日本", strings.Repeat("-a", 200), strings.Repeat("a", 128), strings.Repeat("a", 129),
+		"a.\u00e9.b", "con..", "a..b", "v1", "_a", "~a", "a~", "A.b-c~1", "a\x00b", "a\n",
+	} {
 		f.Add(s)
 	}
+	shape := regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._~-]{0,127}$`)
+	device := regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$`)
+	isName := func(s string) bool {
+		return shape.MatchString(s) && !strings.Contains(s, "..") && s[len(s)-1] != '.' && !device.MatchString(s)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
-		_, err := snapshot.ParseName(s)
-		if ne, ok := errors.AsType[*snapshot.NameError](err); ok {
-			if _, err := snapshot.ParseName(ne.Suggestion); err != nil {
-				t.Fatalf("ParseName(%q) suggests %q: %v", s, ne.Suggestion, err)
-			}
+		name, err := snapshot.ParseName(s)
+		if (err == nil) != isName(s) || err == nil && string(name) != s {
+			t.Fatalf("ParseName(%q) = %q, %v; it is a name: %v", s, name, err, isName(s))
+		}
+		if err == nil {
+			return
+		}
+		ne, ok := errors.AsType[*snapshot.NameError](err)
+		if !ok || !isName(ne.Suggestion) {
+			t.Fatalf("ParseName(%q) = %v, want a *NameError that suggests a name", s, err)
 		}
 	})
 }

@@ -24,7 +24,8 @@ func near(text string, names []Name) []Name {
 		case text != "" && strings.HasPrefix(lower, text):
 			cost = 1
 		default:
-			if cost = distance(text, lower); cost > slips {
+			// With nothing in common it is no slip, however short the names.
+			if cost = distance(text, lower); cost > slips || cost >= max(len(text), len(lower)) {
 				continue
 			}
 		}

@@ -229,11 +229,11 @@ func (op *Op) problem() string {
 			names = append(names, link.Name)
 		}
 	}
+	if problem := op.trashProblem(); problem != "" {
+		return problem
+	}
 	for _, item := range slices.Concat(op.Trash, op.Swapped) {
 		names = append(names, item.Name)
-		if base, ok := strings.CutSuffix(item.File, suffix); !ok || strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
-			return fmt.Sprintf("%q is no file of the trash", item.File)
-		}
 	}
 	for _, name := range names {
 		if nameProblem(string(name)) != "" {
@@ -243,6 +243,37 @@ func (op *Op) problem() string {
 	return ""
 }
 
+// trashProblem is problem for what the record says of the trash. Each document
+// there is that of one record, which may move, replace and remove it: so none may
+// claim another's, and none the same one twice.
+func (op *Op) trashProblem() string {
+	most := len(op.Trash)
+	if op.Kind == OpOverwrite || op.Kind == OpRename {
+		most = 1
+	}
+	if len(op.Trash) > most || len(op.Swapped) > 1 {
+		return "it says more than once what was overwritten"
+	}
+	files, names := map[string]bool{}, map[Name]bool{}
+	for _, item := range slices.Concat(op.Trash, op.Swapped) {
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(item.File, suffix), swappedMark), "."+op.ID)
+		if item.File != trashName(base, op.ID) && item.File != trashName(base, op.ID+swappedMark) ||
+			strings.ContainsAny(base, `/\`) || durable.Ignored(item.File) {
+			return fmt.Sprintf("%q is no file that it put into the trash", item.File)
+		}
+		if files[item.File] {
+			return fmt.Sprintf("%q is there twice", item.File)
+		}
+		files[item.File] = true
+	}
+	for _, item := range op.Trash {
+		if names[item.Name] {
+			return fmt.Sprintf("%q was taken away twice", string(item.Name))
+		}
+		names[item.Name] = true
+	}
+	return ""
+}
 // maxRecord bounds the bytes of a record.
 const maxRecord = 64 << 20
 
@@ -449,7 +480,8 @@ func (p *Pool) forget(op *Op) error {
 		if err != nil {
 			return err
 		}
-		if s.doc != nil && s.doc.Meta.ID == b.ID {
+		// What a person saved is never a backup that may go for good.
+		if s.doc != nil && s.doc.Meta.ID == b.ID && (s.doc.Meta.Automatic || ReservedPrefix(b.Name)) {
 			if err := durable.Remove(p.fs, fileOf(b.Name)); err != nil {
 				return err
 			}

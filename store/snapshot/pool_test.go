@@ -416,7 +416,7 @@ func TestVerifyNamesWhatIsInTheTrash(t *testing.T) {
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	p, _ := newPool(t)
-	for _, n := range []snapshot.Name{"demo-1", "demo-2", "demo_1", "review-2031"} {
+	for _, n := range []snapshot.Name{"w", "demo-1", "demo-2", "demo_1", "review-2031"} {
 		put(t, p, n, "x")
 	}
 	e := put(t, p, "demo", "x")
@@ -431,6 +431,7 @@ func TestResolve(t *testing.T) {
 		"reveiw-2031":              {"review-2031"},
 		"review-203":               {"review-2031"},
 		"nosuch":                   nil,
+		"z":                        nil, // for "w" it is too far, short as both are
 		e.Meta.ID[:8]:              nil,
 		strings.ToUpper(e.Meta.ID): nil,
 	} {

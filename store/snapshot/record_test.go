@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"sess/store/snapshot"
@@ -12,7 +13,8 @@ import (
 // version wrote, stands in nobody's way and leads nowhere.
 func TestRecordThatCannotBeFollowed(t *testing.T) {
 	t.Parallel()
-	item := `{"id":"x","name":"a","file":"x.y.sess.json"}`
+	const id = "01900000-0000-7000-8000-000000000000"
+	item := `{"id":"x","name":"a","file":"x.` + id + `.sess.json"}`
 	for name, record := range map[string]string{
 		"empty":                    ``,
 		"cut off":                  `{"kind":"over`,
@@ -28,7 +30,11 @@ func TestRecordThatCannotBeFollowed(t *testing.T) {
 		"rename out of the pool":   `{"kind":"rename","state":"closed","from":"../../b","to":"a"}`,
 		"file out of the trash":    `{"kind":"delete","state":"open","trash":[{"id":"x","name":"b","file":"../a.sess.json"}]}`,
 		"file that is none":        `{"kind":"delete","state":"open","trash":[{"id":"x","name":"b","file":".sess.json"}]}`,
-		"item without a name":      `{"kind":"prune","state":"closed","trash":[{"id":"x","file":"x.y.sess.json"}]}`,
+		"file of another record":   `{"kind":"delete","state":"closed","trash":[{"id":"x","name":"b","file":"x.y.sess.json"}]}`,
+		"one file twice":           `{"kind":"delete","state":"open","trash":[` + item + `,` + strings.Replace(item, `"a"`, `"b"`, 1) + `]}`,
+		"one name twice":           `{"kind":"delete","state":"open","trash":[` + item + `,` + strings.Replace(item, `"x.`, `"y.`, 1) + `]}`,
+		"two overwritten":          `{"kind":"overwrite","state":"open","to":"a","trash":[` + item + `,` + strings.Replace(item, `"x.`, `"y.`, 1) + `]}`,
+		"item without a name":      `{"kind":"prune","state":"closed","trash":[` + strings.Replace(item, `,"name":"a"`, ``, 1) + `]}`,
 		"swapped out of the pool":  `{"kind":"overwrite","state":"undone","to":"a","trash":[` + item + `],"swapped":[{"id":"x","name":"a","file":"../../x.sess.json"}]}`,
 		"backup out of the pool":   `{"kind":"load","state":"open","backup":{"name":"../a","id":"x"}}`,
 	} {
@@ -40,7 +46,7 @@ func TestRecordThatCannotBeFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			// It is older than what is done below, so undo gets to it last.
-			file := writeFile(t, record, p.Dir(), ".ops", "01900000-0000-7000-8000-000000000000.json")
+			file := writeFile(t, record, p.Dir(), ".ops", id+".json")
 			if all, err := p.Recover(t.Context(), nil); err != nil || len(all) != 0 {
 				t.Errorf("Recover: %+v, %v; want nothing", all, err)
 			}

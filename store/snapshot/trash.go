@@ -24,6 +24,10 @@ type TrashEntry struct {
 	Expires   time.Time // zero: never
 }
 
+// swappedMark ends the operation's id in the name of what an undo took away, so
+// that it can be told from what the operation itself did.
+const swappedMark = "-redo"
+
 func trashName(id, op string) string { return id + "." + op + suffix }
 
 // trashItem is what becomes of the document in a slot.
@@ -165,6 +169,33 @@ func (p *Pool) listTrash(ctx context.Context) ([]TrashEntry, error) {
 		return cmp.Or(cmp.Compare(b.Op.ID, a.Op.ID), b.DeletedAt.Compare(a.DeletedAt), newestFirst(a.Entry, b.Entry))
 	})
 	return all, nil
+}
+
+// ReadTrash returns the whole document of the snapshot with this id, without its
+// chunks, from the trash: of several versions the one taken away last. One that is
+// not there is a *NotFoundError.
+func (p *Pool) ReadTrash(ctx context.Context, id string) (*Snapshot, error) {
+	all, err := p.listTrash(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the trash: %w", err)
+	}
+	i := slices.IndexFunc(all, func(t TrashEntry) bool { return t.State == StateOK && t.Meta.ID == id })
+	if i < 0 {
+		return nil, &NotFoundError{Text: id}
+	}
+	t := all[i]
+	data, err := durable.ReadFile(p.fs, trashDir+"/"+filepath.Base(t.File), maxDocument)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &NotFoundError{Text: id}
+	}
+	if err != nil {
+		return nil, &DamagedError{Name: t.Name, File: t.File, Reason: reason(err), Err: err}
+	}
+	doc, err := decodeChecked(data)
+	if err != nil {
+		return nil, &DamagedError{Name: t.Name, File: t.File, Reason: err.Error(), Err: err}
+	}
+	return &Snapshot{Name: t.Name, Doc: doc, File: t.File}, nil
 }
 
 // RestoreTrash brings a document back from the trash: of several the one taken

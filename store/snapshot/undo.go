@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"sess/store/durable"
+	"sess/store/transcript"
 )
 
 // ErrStale is an undo or redo of an operation that is no longer in the state for
@@ -124,7 +125,7 @@ func (p *Pool) prepareUndo(op *Op) (err error) {
 		op.Swapped = nil
 		if !s.free() {
 			was := op.Trash[0]
-			was.File = trashName(was.ID, op.ID+"-redo")
+			was.File = trashName(was.ID, op.ID+swappedMark)
 			was.Reason = "undone"
 			op.Swapped = []TrashItem{was}
 		}
@@ -451,8 +452,9 @@ func (p *Pool) emptyAgain(op *Op, r *UndoResult, dry bool) error {
 		return ErrGone
 	case !s.free() && s.name != op.To:
 		return taken(s.name)
-	case dry:
-		return nil
+	}
+	if err := p.room(op.Trash[0], s); err != nil || dry {
+		return err
 	}
 	if !s.free() {
 		if err := p.writeTrash(op.Trash[0], s); err != nil {
@@ -479,6 +481,11 @@ func (p *Pool) swap(name Name, data []byte, into []TrashItem, r *UndoResult, dry
 	if !s.free() && s.name != name {
 		return taken(s.name)
 	}
+	if len(into) > 0 && !bytes.Equal(s.data, data) {
+		if err := p.room(into[0], s); err != nil {
+			return err
+		}
+	}
 	if dry {
 		return nil
 	}
@@ -493,6 +500,23 @@ func (p *Pool) swap(name Name, data []byte, into []TrashItem, r *UndoResult, dry
 		}
 	}
 	return p.restored(r, name)
+}
+
+// room is an error where what a slot holds would take the place of another
+// snapshot in the trash. One version of a snapshot may take that of another.
+func (p *Pool) room(item TrashItem, s slot) error {
+	if s.data == nil {
+		return nil
+	}
+	there, err := p.readTrash(item)
+	if err != nil || there == nil || bytes.Equal(there, s.data) {
+		return err
+	}
+	doc, err := transcript.Decode(there)
+	if err != nil || s.doc == nil || doc.Meta.ID != s.doc.Meta.ID {
+		return taken(s.name)
+	}
+	return nil
 }
 
 // stands reports whether the slot holds what the item was. A document without
@@ -635,6 +659,11 @@ func (p *Pool) renameAgain(op *Op, r *UndoResult, dry bool) error {
 		return err
 	}
 	there := to.name == op.To && to.is(op.Subject)
+	if !there && to.name != from.name && len(op.Trash) > 0 {
+		if err := p.room(op.Trash[0], to); err != nil {
+			return err
+		}
+	}
 	switch {
 	case !there && !from.is(op.Subject):
 		return &NotFoundError{Text: string(op.From)}

@@ -1,0 +1,94 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sess/plugin"
+)
+
+func TestParseManifestRefuses(t *testing.T) {
+	t.Parallel()
+	const rest = `"version":"1","builtin":"x","protocol":1,"configSchema":{"type":"object"},"commands":["x"]`
+	if _, err := plugin.ParseManifest([]byte(`{"id":"x",` + rest + `}`)); err != nil {
+		t.Fatalf("the base of the cases: %v", err)
+	}
+	for text, want := range map[string]string{
+		`{"id":"x","colour":1,` + rest + `}`:                        `unknown key "colour"`,
+		`{"ID":"x",` + rest + `}`:                                   `unknown key "ID"`,
+		`{"id":"x","protoCol":2,` + rest + `}`:                      `unknown key "protoCol"`,
+		`{"id":"x","id":"y",` + rest + `}`:                          `id: given twice`,
+		`{"id":"x","permissions":[],"permissions":[],` + rest + `}`: `permissions: given twice`,
+		`{"id":"X",` + rest + `}`:                                   `id: want lower-case`,
+		`{"id":"x",` + rest + `} {}`:                                `more than one JSON value`,
+		`null`:                                                      `want an object`,
+		`[]`:                                                        `want an object`,
+		``:                                                          `plugin.json: `,
+	} {
+		_, err := plugin.ParseManifest([]byte(text))
+		if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseManifest(%s) = %v, want a usage error with %q", text, err, want)
+		}
+	}
+}
+
+// What is taken of a plugin.json is what it says: written again it reads the
+// same, and no key of it was passed over.
+func FuzzParseManifest(f *testing.F) {
+	own, err := os.ReadFile("../plugin.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(own)
+	for _, s := range []string{
+		"", "{}", "null", `{"id":"a"}`, `{"id":"a","version":"1","command":["x"],"protocol":1,"configSchema":{"type":"object"},"commands":["a"]}`,
+		`{"id":"a","version":"1","builtin":"x","protocol":2,"mux":false,"mtls":null,"permissions":["rpc:x","session.read"],"configSchema":{"type":"object"},"commands":["a","b-c"]} `,
+		`{"id":"a","ID":"b","version":"1","builtin":"x","protocol":1,"configSchema":{"type":"object","type":"array"},"commands":["a"]}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := plugin.ParseManifest(data)
+		if err != nil {
+			if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
+				t.Fatalf("ParseManifest = %v, want a usage error", err)
+			}
+			return
+		}
+		encoded, err := json.Marshal(m)
+		if err != nil {
+			t.Fatalf("%s is taken and cannot be written: %v", data, err)
+		}
+		again, err := plugin.ParseManifest(encoded)
+		if err != nil {
+			t.Fatalf("%s is taken, and %s refused: %v", data, encoded, err)
+		}
+		var compact json.RawMessage
+		if err := json.Unmarshal(encoded, &struct{ ConfigSchema *json.RawMessage }{&compact}); err != nil {
+			t.Fatal(err)
+		}
+		m.ConfigSchema = compact // only the blanks differ
+		if diff := cmp.Diff(m, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s, written and read again (-was +is):\n%s", data, diff)
+		}
+		var keys map[string]any
+		if err := json.Unmarshal(data, &keys); err != nil {
+			t.Fatal(err)
+		}
+		known := map[string]bool{}
+		for _, key := range strings.Fields("id name version description command builtin protocol mux mtls permissions configSchema commands") {
+			known[key] = true
+		}
+		for key := range keys {
+			if !known[key] {
+				t.Errorf("the key %q is taken", key)
+			}
+		}
+	})
+}
