@@ -538,6 +538,31 @@ func TestShortWrite(t *testing.T) {
 	}
 }
 
+func TestSweepOldTemps(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	if err := durable.SweepOldTemps(fsys, "absent", time.Now()); err != nil {
+		t.Errorf("of a folder that is not there: %v", err)
+	}
+	if _, err := durable.WriteTemp(fsys, "x.json", []byte("left over")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(durable.Write(fsys, "keep.json", nil), fsys.Mkdir("folder.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		later time.Duration
+		want  int
+	}{{0, 3}, {2 * time.Hour, 2}} {
+		if err := durable.SweepOldTemps(fsys, ".", time.Now().Add(tt.later)); err != nil {
+			t.Fatal(err)
+		}
+		if entries, _ := fsys.ReadDir("."); len(entries) != tt.want {
+			t.Errorf("%v later: %v, want %d entries", tt.later, entries, tt.want)
+		}
+	}
+}
+
 func BenchmarkWrite8KB(b *testing.B) {
 	fsys, err := durable.OpenDir(b.TempDir())
 	if err != nil {

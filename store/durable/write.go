@@ -188,6 +188,29 @@ func SweepTemps(fsys FS, dir string) (int, error) {
 	return n, nil
 }
 
+// SweepOldTemps is [SweepTemps] for a folder whose writers hold no lock: it
+// leaves those of the last hour, which may be in use. A folder that is not there
+// has none.
+func SweepOldTemps(fsys FS, dir string, now time.Time) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), TempSuffix) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < time.Hour {
+			continue // it is gone, or young
+		}
+		if err := ignoreMissing(fsys.Remove(path.Join(dir, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
