@@ -708,6 +708,17 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 // keepRecords is how many records stay that nothing in the trash needs.
 const keepRecords = 200
 
+// steady makes what the names and the trash show durable. Whoever decides by that
+// what a record still means needs it first: who changed them may not have come as
+// far as the sync. The names lock is held.
+func (p *Pool) steady() error {
+	err := p.fs.SyncDir(trashDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.fs.SyncDir("."))
+}
+
 // sweepOps removes records that serve nothing any more: what they could bring
 // back is gone, or they are old. alive are the ids of all documents, also those
 // in the trash. The names lock is held.
