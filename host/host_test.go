@@ -23,11 +23,15 @@ import (
 	"sess/store/durable"
 )
 
-// TestMain lets the test binary be the plugin "probe" when the host runs it
-// again, as a bundled plugin is run.
+// TestMain lets the test binary be the plugin "probe", or a bad one, when the
+// host runs it again, as a bundled plugin is run.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "plugin" && os.Args[2] == "serve" {
 		build, _ := host.BuildID(os.Args[0])
+		if role := os.Args[3]; strings.HasPrefix(role, "bad") {
+			serveBad(role, build)
+			return
+		}
 		wire.Serve(newProbe(build), wire.ServeOptions{Logger: slog.New(slog.DiscardHandler)})
 		return
 	}
@@ -164,12 +168,20 @@ const allPermissions = `"session.read", "session.write", "session.new", "rpc:ses
 
 func openHost(t *testing.T, home, permissions string) *host.Host {
 	t.Helper()
+	return openHostWith(t, home, permissions, nil)
+}
+
+// openHostWith opens a host whose plugin runs in this process, or with nil in one
+// of its own.
+func openHostWith(t *testing.T, home, permissions string, here plugin.Plugin) *host.Host {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, err := host.Open(t.Context(), host.Options{
 		Home: home, Exe: exe, Environ: os.Environ(), Builtins: [][]byte{fmt.Appendf(nil, probeManifest, permissions)},
+		Local: map[string]plugin.Plugin{"probe": here},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -216,20 +228,22 @@ func TestPermissions(t *testing.T) {
 		{`"rpc:sessions.list"`, []string{"call", "sessions.use", `{"id": "x"}`}, "rpc:sessions.use"},
 	}
 	for _, tt := range tests {
-		t.Run(strings.Join(tt.argv, " ")+" with "+tt.permissions, func(t *testing.T) {
-			t.Parallel()
-			h := openHost(t, t.TempDir(), tt.permissions)
-			_, err := dispatchText(t, h, append([]string{"probe"}, tt.argv...)...)
-			if tt.denied == "" {
-				if err != nil {
-					t.Errorf("Dispatch: %v", err)
+		for where, here := range map[string]plugin.Plugin{"its own process": nil, "this one": newProbe("test")} {
+			t.Run(strings.Join(tt.argv, " ")+" with "+tt.permissions+" in "+where, func(t *testing.T) {
+				t.Parallel()
+				h := openHostWith(t, t.TempDir(), tt.permissions, here)
+				_, err := dispatchText(t, h, append([]string{"probe"}, tt.argv...)...)
+				if tt.denied == "" {
+					if err != nil {
+						t.Errorf("Dispatch: %v", err)
+					}
+					return
 				}
-				return
-			}
-			if !errors.Is(err, &plugin.Error{Code: plugin.Denied}) || !strings.Contains(err.Error(), tt.denied) {
-				t.Errorf("Dispatch: %v, want denied for %s", err, tt.denied)
-			}
-		})
+				if !errors.Is(err, &plugin.Error{Code: plugin.Denied}) || !strings.Contains(err.Error(), tt.denied) {
+					t.Errorf("Dispatch: %v, want denied for %s", err, tt.denied)
+				}
+			})
+		}
 	}
 }
 

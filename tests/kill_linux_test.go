@@ -140,6 +140,22 @@ func (k *killer) temps() []string {
 	return found
 }
 
+// sweep makes the program start as if its last sweeps were long ago: it makes up
+// for them, and no temp file is left.
+func (k *killer) sweep() {
+	k.t.Helper()
+	for _, name := range []string{"agents/main/sessions/.prune.json", "sessions/.swept"} {
+		if err := os.RemoveAll(filepath.Join(k.home, filepath.FromSlash(name))); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+	k.do("chat", "--message", "and sweep")
+	k.do("save", "swept")
+	if left := k.temps(); len(left) > 0 {
+		k.t.Errorf("temp files after a sweep: %v", left)
+	}
+}
+
 // Whenever host, plugin or both are killed: no process is left, the next command
 // works without anybody's help, every snapshot is whole, and every turn that had
 // ended is in a session or a snapshot.
@@ -158,13 +174,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 	t.Logf("TESTS_KILL_SEED=%d", seed)
 	k := newKiller(t, seed)
-	if err := os.Mkdir(k.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	config := `{"plugins":{"entries":{"sess":{"config":{"autoSave":true}}}}}`
-	if err := os.WriteFile(filepath.Join(k.home, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	k.configure(`{"autoSave": true}`)
 	mark := func(n int) string { return fmt.Sprintf("mark-%03d.", n) }
 	k.do("chat", "--message", mark(0)+" "+strings.Repeat("A conversation that fills a chunk or two. ", 3000))
 	k.do("save", "kept")
@@ -216,17 +226,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		}
 	}
 
-	// As if the last sweeps were long ago: the next start makes up for them.
-	for _, name := range []string{"agents/main/sessions/.prune.json", "sessions/.swept"} {
-		if err := os.RemoveAll(filepath.Join(k.home, filepath.FromSlash(name))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.do("chat", "--message", "and sweep")
-	k.do("save", "swept")
-	if left := k.temps(); len(left) > 0 {
-		t.Errorf("temp files after a sweep: %v", left)
-	}
+	k.sweep()
 
 	// All that was said is in a session, a snapshot or the trash.
 	var all strings.Builder

@@ -106,11 +106,30 @@ func TestPrivateWhileATurnRuns(t *testing.T) {
 	}
 }
 
+// nobody is a user to whom nothing belongs.
+const nobody = 65534
+
+// letPass lets everybody pass the folders on the way down to dir.
+func letPass(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm()&0o011 == 0o011 {
+			continue
+		}
+		if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Somebody else is told that the home is not theirs; they neither see what is in
 // it nor get one of their own in its place.
 func TestSomebodyElsesHome(t *testing.T) {
 	t.Parallel()
-	const nobody = 65534
 	top := t.TempDir()
 	bin, home, tmp := filepath.Join(top, "bin"), filepath.Join(top, "home"), filepath.Join(top, "tmp")
 	for _, dir := range []string{bin, home, tmp} {
@@ -135,18 +154,7 @@ func TestSomebodyElsesHome(t *testing.T) {
 	// its owner as well, who is refused on the same way.
 	root := os.Getuid() == 0
 	if root {
-		// The folders of the test's own way down must let them pass.
-		for dir := top; dir != filepath.Dir(dir) && filepath.Base(filepath.Dir(dir)) != "."; dir = filepath.Dir(dir) {
-			info, err := os.Stat(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Mode().Perm()&0o011 != 0o011 {
-				if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		letPass(t, top)
 	} else if err := os.Chmod(filepath.Join(home, ".sess"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,11 @@ type user struct {
 	t    testing.TB
 	dir  string // where commands run
 	home string // of the program
+	tmp  string // where sockets lie
 	bin  string
 	env  []string
+
+	prepare func(*exec.Cmd) // does something to every command; nil: nothing
 }
 
 func newUser(t testing.TB) *user {
@@ -30,7 +34,7 @@ func newUser(t testing.TB) *user {
 	}
 	t.Cleanup(func() { os.RemoveAll(tmp) })
 	bin := binDir(t)
-	u := &user{t: t, dir: dir, home: filepath.Join(dir, ".sess"), bin: filepath.Join(bin, "sess")}
+	u := &user{t: t, dir: dir, home: filepath.Join(dir, ".sess"), tmp: tmp, bin: filepath.Join(bin, "sess")}
 	u.env = []string{
 		"HOME=" + dir, "USERPROFILE=" + dir, "SESS_HOME=" + u.home, "TMPDIR=" + tmp, "TEMP=" + tmp,
 		"PATH=" + bin + string(filepath.ListSeparator) + os.Getenv("PATH"), "SYSTEMROOT=" + os.Getenv("SYSTEMROOT"), "TZ=UTC",
@@ -38,10 +42,25 @@ func newUser(t testing.TB) *user {
 	return u
 }
 
+// configure gives the sess plugin its configuration.
+func (u *user) configure(config string) {
+	u.t.Helper()
+	if err := os.MkdirAll(u.home, 0o700); err != nil {
+		u.t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"plugins":{"entries":{"sess":{"config":%s}}}}`, config)
+	if err := os.WriteFile(filepath.Join(u.home, "config.json"), []byte(text), 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
 // command is a run of the program, not started yet.
 func (u *user) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(u.t.Context(), u.bin, args...)
 	cmd.Dir, cmd.Env = u.dir, u.env
+	if u.prepare != nil {
+		u.prepare(cmd)
+	}
 	return cmd
 }
 
@@ -76,6 +95,19 @@ func (u *user) do(args ...string) string {
 		u.t.Fatalf("sess %s ended with status %d:\n%s%s", strings.Join(args, " "), exit, stdout, stderr)
 	}
 	return stdout
+}
+
+// doWith is do with something to read on stdin.
+func (u *user) doWith(stdin string, args ...string) string {
+	u.t.Helper()
+	var errs bytes.Buffer
+	cmd := u.command(args...)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &errs
+	out, err := cmd.Output()
+	if exit := u.exit(err); exit != 0 {
+		u.t.Fatalf("sess %s ended with status %d:\n%s%s", strings.Join(args, " "), exit, out, &errs)
+	}
+	return string(out)
 }
 
 // answer is the JSON document that the program prints for args.

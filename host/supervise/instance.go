@@ -123,7 +123,7 @@ func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 		return err
 	}
 	if r.desc, err = r.Client.Describe(ctx); err != nil {
-		return err
+		return refusal(cfg, "does not describe itself", err)
 	}
 	if cfg.Build != "" && r.desc.Build != cfg.Build {
 		return permanent{plugin.Errorf(plugin.Unavailable, "plugin %s: %s is build %s, and this host is build %s",
@@ -136,7 +136,16 @@ func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) { // it will not like it better next time
 		return permanent{err}
 	}
-	return err
+	return refusal(cfg, "does not accept its configuration", err)
+}
+
+// refusal says which plugin it was that answered a question of its start with an
+// error; nil stays nil, and so does what says itself that there was no answer.
+func refusal(cfg Config, what string, err error) error {
+	if err == nil || errors.Is(err, wire.ErrStopped) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return plugin.AsError(fmt.Errorf("plugin %s %s: %w", cfg.Manifest.ID, what, err))
 }
 
 // giveUp ends a process that did not become ready, and says why it did not:

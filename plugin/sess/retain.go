@@ -113,9 +113,13 @@ func (r *request) retain(ctx context.Context, pool *snapshot.Pool, ref plugin.Se
 	if most == 0 {
 		return
 	}
-	entries, err := pool.List(ctx)
-	if err == nil && len(entries) <= most {
+	n, err := pool.Count()
+	if err == nil && n <= most {
 		return
+	}
+	var entries []snapshot.Entry
+	if err == nil {
+		entries, err = pool.List(ctx)
 	}
 	var policy snapshot.Policy
 	if err == nil {

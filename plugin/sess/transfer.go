@@ -38,6 +38,7 @@ func (s *service) capture(ctx context.Context, agent string, pool *snapshot.Pool
 		if req == nil {
 			return snapshot.Entry{}, live, nil
 		}
+		w.Follow(req.Name, live.Ref.ID)
 		err = s.fetch(ctx, w, live.Document.InlineIDs())
 		if has(err, plugin.NotFound) { // the session went on meanwhile, and its old chunks are gone
 			if try < captureTries {

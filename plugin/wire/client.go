@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -156,6 +157,9 @@ func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 			var result pb.Result
 			if err := proto.Unmarshal(encoded.data, &result); err != nil {
 				return plugin.Result{}, c.peer.protocol(op, "the result does not parse: "+err.Error())
+			}
+			if data := result.GetData(); len(data) > 0 && !json.Valid(data) {
+				return plugin.Result{}, c.peer.protocol(op, "the data of the result is no JSON")
 			}
 			return fromResult(&result), nil
 		}

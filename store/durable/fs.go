@@ -64,6 +64,12 @@ type FS interface {
 	Close() error
 }
 
+// Linker is an FS on which a file can have two names.
+type Linker interface {
+	// Link gives a file a second name, which must be free.
+	Link(oldName, newName string) error
+}
+
 // LockMode is how a lock is held.
 type LockMode int
 
@@ -106,7 +112,7 @@ func OpenExisting(dir string) (FS, error) {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, err
+		return nil, withPath(dir, err)
 	}
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: errNotDir}
@@ -130,7 +136,7 @@ func mkdirAll(dir string) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return err
+		return withPath(dir, err)
 	}
 	parent := filepath.Dir(dir)
 	if parent == dir {
@@ -158,7 +164,10 @@ type dirFS struct {
 	dir  string
 }
 
-var _ FS = (*dirFS)(nil)
+var (
+	_ FS     = (*dirFS)(nil)
+	_ Linker = (*dirFS)(nil)
+)
 
 func (d *dirFS) Dir() string { return d.dir }
 
@@ -205,6 +214,10 @@ func (d *dirFS) Rename(oldName, newName string) error {
 	return d.withPath(newName, d.root.Rename(oldName, newName))
 }
 
+func (d *dirFS) Link(oldName, newName string) error {
+	return d.withPath(newName, d.root.Link(oldName, newName))
+}
+
 func (d *dirFS) Remove(name string) error { return d.withPath(name, d.root.Remove(name)) }
 
 func (d *dirFS) Mkdir(name string) error {
@@ -244,17 +257,30 @@ func (d *dirFS) Close() error { return d.root.Close() }
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 
-// withPath gives an error the whole path, so that a message names the file a
-// person can look at.
-func (d *dirFS) withPath(name string, err error) error {
+// withPath gives an error about a name the whole path.
+func (d *dirFS) withPath(name string, err error) error { return withPath(d.path(name), err) }
+
+// withPath gives an error the path that a person can look at: the whole one or,
+// where a folder on the way is none, that of what lies in its place.
+func withPath(path string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, errNotDir) {
+		for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if info, err := os.Stat(dir); err == nil {
+				if !info.IsDir() {
+					path = dir
+				}
+				break
+			}
+		}
+	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return &fs.PathError{Op: pe.Op, Path: d.path(name), Err: pe.Err}
+		return &fs.PathError{Op: pe.Op, Path: path, Err: pe.Err}
 	}
 	if le, ok := errors.AsType[*os.LinkError](err); ok {
-		return &fs.PathError{Op: le.Op, Path: d.path(name), Err: le.Err}
+		return &fs.PathError{Op: le.Op, Path: path, Err: le.Err}
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,10 +35,7 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.Write(data)
-	if err == nil && n < len(data) {
-		err = io.ErrShortWrite
-	}
+	err = WriteAll(f, filepath.Join(fsys.Dir(), filepath.FromSlash(name)), data)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -46,6 +44,16 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 		return nil, errors.Join(err, ignoreMissing(fsys.Remove(name)))
 	}
 	return &Temp{fsys: fsys, name: name}, nil
+}
+
+// WriteAll writes data to a file. That less was taken is an error, too; it names
+// the file by its path.
+func WriteAll(f File, path string, data []byte) error {
+	n, err := f.Write(data)
+	if err == nil && n < len(data) {
+		err = &fs.PathError{Op: "write", Path: path, Err: io.ErrShortWrite}
+	}
+	return err
 }
 
 // short keeps a temp file's name well under what file systems allow.
@@ -114,6 +122,17 @@ func Write(fsys FS, name string, data []byte) error {
 	return t.Publish(name)
 }
 
+// Keep gives what the file name holds, which is data, the name target as well,
+// durably: before another file takes its place. The file must be one that was
+// made by [Write] or [Temp.Publish], so that what it holds is durable already and
+// never changes. Where a file cannot have two names it is copied.
+func Keep(fsys FS, name, target string, data []byte) error {
+	if l, ok := fsys.(Linker); ok && l.Link(name, target) == nil {
+		return fsys.SyncDir(path.Dir(target))
+	}
+	return Write(fsys, target, data)
+}
+
 // Move renames a file and makes that durable in both folders.
 func Move(fsys FS, oldName, newName string) error {
 	if err := fsys.Rename(oldName, newName); err != nil {
@@ -167,6 +186,29 @@ func SweepTemps(fsys FS, dir string) (int, error) {
 		n++
 	}
 	return n, nil
+}
+
+// SweepOldTemps is [SweepTemps] for a folder whose writers hold no lock: it
+// leaves those of the last hour, which may be in use. A folder that is not there
+// has none.
+func SweepOldTemps(fsys FS, dir string, now time.Time) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), TempSuffix) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < time.Hour {
+			continue // it is gone, or young
+		}
+		if err := ignoreMissing(fsys.Remove(path.Join(dir, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func ignoreMissing(err error) error {

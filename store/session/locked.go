@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 
 	"sess/store/durable"
@@ -20,7 +21,20 @@ type Locked struct {
 	ref     Ref
 	unlocks []func() error // nil after Unlock
 	seen    []byte         // the file as it was read or written last; nil: not yet
+	kept    kept           // what seen says, where it could be read
 	log     *TurnLog       // of the turn begun last, to be closed
+}
+
+// kept is what a write of the session takes over from the file.
+type kept struct {
+	revision     int64
+	ops          []OpRecord
+	note         string
+	noteRevision int64
+}
+
+func (l *Live) kept() kept {
+	return kept{revision: l.Revision, ops: slices.Clone(l.Ops), note: l.Note, noteRevision: l.NoteRevision}
 }
 
 // aliveSuffix names a second lock beside a session's. Whoever holds the session
@@ -106,7 +120,20 @@ func (k *Locked) current(ctx context.Context) (*Live, error) {
 	}
 	l, data, err := k.store.read(ctx, k.ref)
 	k.seen = data
+	if err == nil {
+		k.kept = l.kept()
+	}
 	return l, err
+}
+
+// unchanged reports whether the file is byte for byte what was read or written
+// last: then there is no need to parse it once more.
+func (k *Locked) unchanged(ctx context.Context) (bool, error) {
+	if err := ctx.Err(); err != nil || k.seen == nil {
+		return false, err
+	}
+	data, err := durable.ReadFile(k.store.fs, k.ref.file(), 0)
+	return err == nil && bytes.Equal(data, k.seen), nil // what is wrong with it, current says
 }
 
 // Read returns the session for going on with it. It is Store.Read, and what a
@@ -140,17 +167,23 @@ func (k *Locked) Write(ctx context.Context, l *Live, expect int64) (int64, error
 	if l.Ref != k.ref {
 		return 0, fmt.Errorf("session %s: its lock does not cover session %s", k.ref, l.Ref)
 	}
-	seen := k.seen
-	stored, err := k.current(ctx)
+	same, err := k.unchanged(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if stored.Revision != expect || seen != nil && !bytes.Equal(seen, k.seen) {
-		return 0, &ConflictError{Ref: k.ref, Have: stored.Revision, Want: expect}
+	first := k.seen == nil
+	if !same {
+		if _, err := k.current(ctx); err != nil {
+			return 0, err
+		}
+	}
+	stored := k.kept
+	if stored.revision != expect || !same && !first {
+		return 0, &ConflictError{Ref: k.ref, Have: stored.revision, Want: expect}
 	}
 	next := l.clone()
-	next.Ops, next.Note, next.NoteRevision = stored.Ops, stored.Note, stored.NoteRevision
-	next.Revision = stored.Revision + 1
+	next.Ops, next.Note, next.NoteRevision = slices.Clone(stored.ops), stored.note, stored.noteRevision
+	next.Revision = stored.revision + 1
 	if err := k.publish(ctx, next); err != nil {
 		return 0, err
 	}
@@ -233,7 +266,7 @@ func (k *Locked) replace(ctx context.Context, l *Live) error {
 		}
 		return fmt.Errorf("write session %s: %w", l.Ref, err)
 	}
-	k.seen = data
+	k.seen, k.kept = data, l.kept()
 	return nil
 }
 

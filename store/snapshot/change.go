@@ -45,6 +45,7 @@ func (p *Pool) Copy(ctx context.Context, from, to Name, o CopyOptions) (Entry, e
 	if len(missing) > 0 {
 		return Entry{}, &DamagedError{Name: from, File: src.File, Reason: fmt.Sprintf("chunk %s is missing", missing[0])}
 	}
+	w.trust(src.Doc, 0)
 	doc := src.Doc.Clone()
 	m := &doc.Meta
 	m.Parent = m.ID
@@ -135,7 +136,7 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 	}
 	return e, true, p.run(rec, func() error {
 		if !dst.free() {
-			if err := p.writeTrash(rec.Trash[0], dst.data); err != nil {
+			if err := p.writeTrash(rec.Trash[0], dst); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@
 //	.chunks/                         sealed chunks, shared by all documents
 //	.trash/<id>.<op>.sess.json       what an operation took away
 //	.ops/<op>.json                   the record of an operation
+//	.ops/<op>.open.json              that of one on names which is not done yet
 //	.ops/<op>.lock                   the lock of its owner, while it is open
 //	.lock  .lock.holder              the names lock, and who has it, for messages
 //	.prune.json                      the last run of the pruner

@@ -118,6 +118,7 @@ func (c *talk) save(ctx context.Context, p *snapshot.Pool, r snapshot.SaveReques
 		return e, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
+	w.Follow(r.Name, c.doc.Meta.SessionID)
 	ask := c.doc.InlineIDs()
 	for len(ask) > 0 {
 		missing, err := w.Missing(ask)

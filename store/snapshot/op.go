@@ -114,6 +114,12 @@ type Op struct {
 
 func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
 
+// openFile is the record of an operation on names until that is done. It says
+// what the operation will be then: giving it the name of file closes it.
+func (op *Op) openFile() string { return opsDir + "/" + op.ID + openSuffix + ".json" }
+
+const openSuffix = ".open"
+
 // lockFile is the lock of its owner. Operations on names have none: they begin
 // and end under the names lock.
 func (op *Op) lockFile() string { return opsDir + "/" + op.ID + ".lock" }
@@ -136,11 +142,12 @@ func (p *Pool) opIDs() ([]string, error) {
 	var ids []string
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
+		id = strings.TrimSuffix(id, openSuffix)
 		if ok && e.Type().IsRegular() && uuid.Validate(id) == nil {
 			ids = append(ids, id)
 		}
 	}
-	return ids, err
+	return slices.Compact(ids), err // one that is just being closed may be seen twice
 }
 
 // ops returns all records that can be read, the oldest first.
@@ -176,15 +183,26 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 	if err := uuid.Validate(id); err != nil {
 		return nil, fmt.Errorf("operation %q: %w", id, fs.ErrNotExist)
 	}
-	data, err := durable.ReadFile(p.fs, opsDir+"/"+id+".json", 64<<20)
+	op := &Op{ID: id}
+	data, err := durable.ReadFile(p.fs, op.file(), maxRecord)
+	open := errors.Is(err, fs.ErrNotExist)
+	if open {
+		data, err = durable.ReadFile(p.fs, op.openFile(), maxRecord)
+	}
+	if open && errors.Is(err, fs.ErrNotExist) { // closed between the two looks, or gone
+		open = false
+		data, err = durable.ReadFile(p.fs, op.file(), maxRecord)
+	}
 	if err != nil {
 		return nil, err
 	}
-	op := new(Op)
 	if err := json.Unmarshal(data, op); err != nil {
 		return nil, fmt.Errorf("record of operation %s: %w", id, err)
 	}
 	op.ID = id
+	if open {
+		op.State = OpOpen
+	}
 	if problem := op.problem(); problem != "" {
 		return nil, fmt.Errorf("record of operation %s: %s", id, problem)
 	}
@@ -278,8 +296,20 @@ func (op *Op) trashProblem() string {
 	return ""
 }
 
+// maxRecord bounds the bytes of a record.
+const maxRecord = 64 << 20
+
 // writeOp stores a record. The names lock is held.
-func (p *Pool) writeOp(op *Op) error {
+func (p *Pool) writeOp(op *Op) error { return p.putOp(op, op.file()) }
+
+// writeOpen stores the record of an operation on names that is yet to be done.
+func (p *Pool) writeOpen(op *Op) error {
+	closed := *op
+	closed.State = OpClosed
+	return p.putOp(&closed, op.openFile())
+}
+
+func (p *Pool) putOp(op *Op, file string) error {
 	data, err := json.Marshal(op)
 	if err != nil {
 		return err
@@ -287,7 +317,21 @@ func (p *Pool) writeOp(op *Op) error {
 	if err := durable.MkdirAll(p.fs, opsDir); err != nil {
 		return err
 	}
-	return durable.Write(p.fs, op.file(), append(data, '\n'))
+	return durable.Write(p.fs, file, append(data, '\n'))
+}
+
+// removeOp removes a record, durably. The names lock is held.
+func (p *Pool) removeOp(op *Op) error {
+	return errors.Join(durable.Remove(p.fs, op.openFile()), durable.Remove(p.fs, op.file()))
+}
+
+// syncOps makes durable which operations are closed: before what their records
+// would be settled by is taken from the trash. The names lock is held.
+func (p *Pool) syncOps() error {
+	if err := p.fs.SyncDir(opsDir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // newOp completes a new record. Its id sorts after those of all others, also
@@ -663,6 +707,17 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 
 // keepRecords is how many records stay that nothing in the trash needs.
 const keepRecords = 200
+
+// steady makes what the names and the trash show durable. Whoever decides by that
+// what a record still means needs it first: who changed them may not have come as
+// far as the sync. The names lock is held.
+func (p *Pool) steady() error {
+	err := p.fs.SyncDir(trashDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.fs.SyncDir("."))
+}
 
 // sweepOps removes records that serve nothing any more: what they could bring
 // back is gone, or they are old. alive are the ids of all documents, also those

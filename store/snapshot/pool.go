@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +37,7 @@ const (
 	longHead    = 128 << 10 // what it reads of one whose meta is longer
 	maxDocument = 256 << 20 // a longer file is no document
 	lockWait    = 15 * time.Second
+	maxRecent   = 1024 // sessions
 )
 
 // Options configure a [Pool]. The zero value is ready to use.
@@ -47,6 +51,9 @@ type Options struct {
 	// TrashKeep is how long the caller keeps the trash; it only fills
 	// [TrashEntry.Expires]. 0 means for ever.
 	TrashKeep time.Duration
+	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
+	// choose.
+	ChunkWriters int
 }
 
 // Pool is a folder of named snapshots. It is safe for concurrent use, also by
@@ -55,6 +62,9 @@ type Pool struct {
 	fs     durable.FS
 	chunks *chunk.Store
 	opts   Options
+
+	mu     sync.Mutex      // guards recent
+	recent map[string]Name // by session: what Follow looks at
 }
 
 // State says whether a snapshot can be used.
@@ -134,7 +144,7 @@ func open(dir string, o Options) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot folder: %w", err)
 	}
-	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{}), opts: o}, nil
+	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters}), opts: o}, nil
 }
 
 // ours reports whether an entry of the folder belongs to a pool, which may share
@@ -152,6 +162,27 @@ func (p *Pool) Close() error { return p.fs.Close() }
 
 // Dir is the folder's path.
 func (p *Pool) Dir() string { return p.fs.Dir() }
+
+// saved notes under which name a session was saved last, for Follow. Nothing is
+// decided by it.
+func (p *Pool) saved(session string, name Name) {
+	if session == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recent == nil || len(p.recent) >= maxRecent {
+		p.recent = map[string]Name{}
+	}
+	p.recent[session] = name
+}
+
+// latest is what saved noted last; it may be gone by now.
+func (p *Pool) latest(session string) Name {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recent[session]
+}
 
 // now is the time as it is stored.
 func (p *Pool) now() time.Time { return p.opts.Now().UTC().Truncate(time.Millisecond) }
@@ -201,6 +232,16 @@ func (p *Pool) names() ([]Name, error) {
 	return names, nil
 }
 
+// Count is the number of snapshots, damaged ones and those of a newer version
+// included. It opens none of them.
+func (p *Pool) Count() (int, error) {
+	names, err := p.names()
+	if err != nil {
+		return 0, fmt.Errorf("count snapshots: %w", err)
+	}
+	return len(names), nil
+}
+
 // List returns all snapshots, the one updated last first. It reads only the
 // heads of the files. Damaged ones and those of a newer version are listed with
 // their state.
@@ -209,20 +250,35 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	entries := make([]Entry, 0, len(names))
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, context.Cause(ctx)
+	all := make([]Entry, len(names))
+	gone := make([]bool, len(names)) // since the folder was read
+	var readers sync.WaitGroup
+	part := max(minPart, (len(names)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(names); from += part {
+		readers.Go(func() {
+			for i := from; i < min(from+part, len(names)) && ctx.Err() == nil; i++ {
+				var err error
+				all[i], err = p.entry(names[i], fileOf(names[i]))
+				gone[i] = errors.Is(err, fs.ErrNotExist)
+			}
+		})
+	}
+	readers.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	entries := make([]Entry, 0, len(all))
+	for i, e := range all {
+		if !gone[i] {
+			entries = append(entries, e)
 		}
-		e, err := p.entry(name, fileOf(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went since the folder was read
-		}
-		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, newestFirst)
 	return entries, nil
 }
+
+// minPart is how many heads are worth a goroutine of their own.
+const minPart = 64
 
 func newestFirst(a, b Entry) int {
 	return cmp.Or(b.Meta.UpdatedAt.Compare(a.Meta.UpdatedAt), cmp.Compare(b.Meta.ID, a.Meta.ID), cmp.Compare(a.Name, b.Name))
@@ -296,17 +352,25 @@ func (s slot) free() bool { return s.name == "" }
 func (s slot) is(id string) bool { return s.doc != nil && s.doc.Meta.ID == id }
 
 // look reads what a name holds.
-func (p *Pool) look(name Name) (slot, error) {
+func (p *Pool) look(name Name) (slot, error) { return p.lookAgain(name, slot{}) }
+
+// lookAgain is look where it is likely that the name still holds what it did:
+// the same bytes are not parsed twice.
+func (p *Pool) lookAgain(name Name, was slot) (slot, error) {
 	names, err := p.names()
 	if err != nil {
 		return slot{}, err
 	}
-	return p.lookIn(names, name)
+	return p.lookLike(names, name, was)
 }
 
 // lookIn is look where the names in the folder are known. On a disk that ignores
 // case a file opens under any spelling, so the names decide.
 func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
+	return p.lookLike(names, name, slot{})
+}
+
+func (p *Pool) lookLike(names []Name, name Name, was slot) (slot, error) {
 	stored := spelling(names, name)
 	data, err := durable.ReadFile(p.fs, fileOf(name), maxDocument)
 	switch {
@@ -321,6 +385,8 @@ func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
 		return slot{}, err
 	case stored != "" && stored != name:
 		return slot{name: stored}, nil
+	case was.name == name && was.data != nil && bytes.Equal(data, was.data):
+		return was, nil
 	}
 	return p.decode(name, data), nil
 }

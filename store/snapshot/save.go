@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -30,6 +32,8 @@ type Writer struct {
 	pool     *Pool
 	unlock   func() error           // the chunk lock
 	batch    *chunk.Batch           // what was added and is not yet part of the pool
+	base     slot                   // what Follow found
+	named    map[transcript.ID]bool // in the pool, durably: base refers to them
 	there    map[transcript.ID]bool // known to be in the pool
 	added    map[transcript.ID]bool
 	children map[transcript.ID][]transcript.ID
@@ -46,10 +50,49 @@ func (p *Pool) Begin(ctx context.Context) (*Writer, error) {
 		pool:     p,
 		unlock:   unlock,
 		batch:    p.chunks.NewBatch(),
+		named:    map[transcript.ID]bool{},
 		there:    map[transcript.ID]bool{},
 		added:    map[transcript.ID]bool{},
 		children: map[transcript.ID][]transcript.ID{},
 	}, nil
+}
+
+// followSample is how many chunks of a snapshot that is followed are looked at.
+const followSample = 8
+
+// Follow tells which snapshot the next save is likely to go on from: the one of
+// this name or, if there is none, the one that this process saved last of the
+// session. A document becomes visible after its chunks are durable, and they stay
+// as long as it does, so what it refers to counts as there: a save asks as much
+// of the disk after a long conversation as after a short one. A sample is looked
+// at all the same, and where one of it is not there nothing counts. To follow a
+// snapshot that is not there, or cannot be read, does nothing: Save says why.
+func (w *Writer) Follow(name Name, session string) {
+	for _, n := range []Name{name, w.pool.latest(session)} {
+		if nameProblem(string(n)) != "" {
+			continue
+		}
+		base, err := w.pool.look(n)
+		if err != nil || base.doc == nil || base.name != n {
+			continue
+		}
+		w.base = base
+		w.trust(base.doc, followSample)
+		return
+	}
+}
+
+// trust takes what the document refers to as there, if that holds for a sample.
+func (w *Writer) trust(doc *transcript.Document, sample int) {
+	ids := doc.InlineIDs()
+	for _, at := range rand.Perm(len(ids))[:min(sample, len(ids))] {
+		if has, err := w.pool.chunks.Has(ids[at]); err != nil || !has {
+			return
+		}
+	}
+	for _, id := range ids {
+		w.named[id] = true
+	}
 }
 
 // Missing returns those of ids that the pool does not have and that were not
@@ -57,7 +100,7 @@ func (p *Pool) Begin(ctx context.Context) (*Writer, error) {
 func (w *Writer) Missing(ids []transcript.ID) ([]transcript.ID, error) {
 	var ask []transcript.ID
 	for _, id := range ids {
-		if !w.added[id] && !w.there[id] {
+		if !w.added[id] && !w.there[id] && !w.named[id] {
 			ask = append(ask, id)
 		}
 	}
@@ -145,6 +188,9 @@ type SaveRequest struct {
 // chunks that nothing refers to are swept later.
 func (w *Writer) Save(ctx context.Context, r SaveRequest) (Entry, error) {
 	e, err := w.save(ctx, r)
+	if err == nil {
+		w.pool.saved(r.Doc.Meta.SessionID, e.Name)
+	}
 	return e, during("save", cmp.Or(r.Name, Name(r.AutoPrefix)), err)
 }
 
@@ -182,8 +228,10 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	var old slot
 	if r.AutoPrefix == "" {
 		var err error
-		if old, err = p.look(r.Name); err != nil {
-			return Entry{}, err
+		if old = w.base; old.name != r.Name { // what was followed is looked at again under the lock
+			if old, err = p.look(r.Name); err != nil {
+				return Entry{}, err
+			}
 		}
 		if err := old.replaceable(r.Name, r.Overwrite || r.Rolling); err != nil {
 			return Entry{}, err
@@ -213,7 +261,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 			return Entry{}, err
 		}
 	} else {
-		now, err := p.look(name)
+		now, err := p.lookAgain(name, old)
 		if err != nil {
 			return Entry{}, err
 		}
@@ -354,8 +402,8 @@ func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document
 		err := fmt.Errorf("chunk %s is missing", missing[0])
 		return &DamagedError{Name: name, File: w.pool.path(fileOf(name)), Reason: err.Error(), Err: err}
 	}
-	if len(need) == 0 {
-		return nil
+	if len(w.added) == 0 && !slices.ContainsFunc(need, func(id transcript.ID) bool { return !w.named[id] }) {
+		return nil // all is durable
 	}
 	if err := w.batch.Commit(ctx); err != nil {
 		return err

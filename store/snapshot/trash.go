@@ -39,12 +39,13 @@ func (s slot) trashItem(op, reason string) TrashItem {
 	return TrashItem{ID: id, Name: s.name, File: trashName(id, op), Reason: reason}
 }
 
-// writeTrash puts a copy of a document into the trash. The names lock is held.
-func (p *Pool) writeTrash(item TrashItem, data []byte) error {
+// writeTrash puts what a slot holds into the trash as well. The names lock is
+// held.
+func (p *Pool) writeTrash(item TrashItem, s slot) error {
 	if err := durable.MkdirAll(p.fs, trashDir); err != nil {
 		return err
 	}
-	return durable.Write(p.fs, trashDir+"/"+item.File, data)
+	return durable.Keep(p.fs, fileOf(s.name), trashDir+"/"+item.File, s.data)
 }
 
 // replace publishes tmp under a name that holds old, as a recorded operation:
@@ -57,7 +58,7 @@ func (p *Pool) replace(op Op, name Name, old slot, subject string, tmp *durable.
 	}
 	rec.Trash = []TrashItem{old.trashItem(rec.ID, "overwritten")}
 	return p.run(rec, func() error {
-		if err := p.writeTrash(rec.Trash[0], old.data); err != nil {
+		if err := p.writeTrash(rec.Trash[0], old); err != nil {
 			return err
 		}
 		return tmp.Publish(fileOf(name))
@@ -252,6 +253,9 @@ func (p *Pool) restoreTrash(ctx context.Context, nameOrID string, as Name) (Entr
 func (p *Pool) fetch(t TrashEntry, as Name) error {
 	file := filepath.Base(t.File)
 	if t.Op.Kind != OpOverwrite && t.Op.Kind != OpRename {
+		if err := p.syncOps(); err != nil {
+			return err
+		}
 		if err := durable.Move(p.fs, trashDir+"/"+file, fileOf(as)); err != nil {
 			return err
 		}
@@ -262,7 +266,7 @@ func (p *Pool) fetch(t TrashEntry, as Name) error {
 		op := t.Op
 		op.Trash = slices.DeleteFunc(slices.Clone(op.Trash), func(i TrashItem) bool { return i.File == file })
 		if len(op.Trash) == 0 {
-			p.unsettled(&op, durable.Remove(p.fs, op.file()))
+			p.unsettled(&op, p.removeOp(&op))
 		} else {
 			p.unsettled(&op, p.writeOp(&op))
 		}
@@ -291,6 +295,9 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 			return 0, 0, fmt.Errorf("empty the trash: %w", err)
 		}
 		defer unlock()
+		if err := p.syncOps(); err != nil {
+			return 0, 0, fmt.Errorf("empty the trash: %w", err)
+		}
 	}
 	all, err := p.listTrash(ctx)
 	if err != nil {
@@ -335,7 +342,7 @@ func (p *Pool) EmptyTrash(ctx context.Context, olderThan time.Duration, dryRun b
 			}
 			continue
 		}
-		if err := durable.Remove(p.fs, op.file()); err != nil {
+		if err := p.removeOp(op); err != nil {
 			return n, bytes, err
 		}
 	}

@@ -191,6 +191,9 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := p.steady(); err != nil {
+		return nil, err
+	}
 	// Under the names lock nobody is at work on it.
 	r := &Recovered{Op: *op, Outcome: Landed}
 	switch op.State {
@@ -216,9 +219,13 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 
 // run does an operation on names: the record first, then the effect. When the
 // effect fails it is taken back. The names lock is held.
+//
+// That the operation happened is told by the name of the record, and nobody
+// waits until the new name is durable: a record that has the old one after a
+// power cut is settled by what is there.
 func (p *Pool) run(op *Op, effect func() error) error {
-	if err := p.writeOp(op); err != nil {
-		p.unsettled(op, durable.Remove(p.fs, op.file())) // a failed sync may leave it behind
+	if err := p.writeOpen(op); err != nil {
+		p.unsettled(op, p.removeOp(op)) // a failed sync may leave it behind
 		return err
 	}
 	if err := effect(); err != nil {
@@ -227,7 +234,7 @@ func (p *Pool) run(op *Op, effect func() error) error {
 		return err
 	}
 	op.State = OpClosed
-	p.unsettled(op, p.writeOp(op))
+	p.unsettled(op, p.fs.Rename(op.openFile(), op.file()))
 	return nil
 }
 
@@ -258,11 +265,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 		op.Trash, err = p.inTrash(op.Trash)
 		landed = len(op.Trash) > 0
 	case OpRename:
-		var names []Name
-		names, err = p.names()
-		landed = !slices.Contains(names, op.From)
+		var s slot
+		s, err = p.look(op.From)
+		landed = s.name != op.From || !s.is(op.Subject) // its old name may have been given anew since
 		if err == nil && !landed && len(op.Trash) > 0 {
-			// Its old name may have been given anew since.
 			landed, err = p.replaced(op)
 		}
 	default:
@@ -273,7 +279,10 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 	}
 	if landed {
 		op.State = OpClosed
-		return Landed, p.writeOp(op)
+		if err := p.writeOpen(op); err != nil {
+			return Landed, err
+		}
+		return Landed, durable.Move(p.fs, op.openFile(), op.file())
 	}
 	// What lies in the trash is a copy of what still has its name.
 	if op.Kind != OpDelete {
@@ -283,7 +292,7 @@ func (p *Pool) settle(op *Op, failed bool) (outcome string, err error) {
 			}
 		}
 	}
-	return Void, durable.Remove(p.fs, op.file())
+	return Void, p.removeOp(op)
 }
 
 // replaced reports whether a document was replaced: its copy is in the trash, and
@@ -451,7 +460,7 @@ func (p *Pool) emptyAgain(op *Op, r *UndoResult, dry bool) error {
 		return err
 	}
 	if !s.free() {
-		if err := p.writeTrash(op.Trash[0], s.data); err != nil {
+		if err := p.writeTrash(op.Trash[0], s); err != nil {
 			return err
 		}
 		if err := durable.Remove(p.fs, fileOf(op.To)); err != nil {
@@ -485,7 +494,7 @@ func (p *Pool) swap(name Name, data []byte, into []TrashItem, r *UndoResult, dry
 	}
 	if !bytes.Equal(s.data, data) {
 		if s.data != nil && len(into) > 0 {
-			if err := p.writeTrash(into[0], s.data); err != nil {
+			if err := p.writeTrash(into[0], s); err != nil {
 				return err
 			}
 		}
@@ -672,7 +681,7 @@ func (p *Pool) renameAgain(op *Op, r *UndoResult, dry bool) error {
 		}
 	case !there:
 		if to.data != nil && to.name != from.name {
-			if err := p.writeTrash(op.Trash[0], to.data); err != nil {
+			if err := p.writeTrash(op.Trash[0], to); err != nil {
 				return err
 			}
 		}

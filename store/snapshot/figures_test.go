@@ -1,0 +1,215 @@
+package snapshot_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"sess/store/durable/durabletest"
+	"sess/store/snapshot"
+)
+
+// counted opens a pool whose operations are counted; nothing is synced really.
+func counted(t testing.TB, n *durabletest.Counter) *snapshot.Pool {
+	t.Helper()
+	n.Unsynced = true
+	return openPool(t, filepath.Join(t.TempDir(), "pool"), snapshot.Options{FS: n.Open})
+}
+
+// sizes are the megabytes of the conversations whose saves are counted: a few
+// chunks, more than a document names itself, and several index chunks.
+var sizes = []int{1, 12, 40}
+
+// TestSaveCostsTheSameAtEverySize saves turn after turn of 8 KB.
+func TestSaveCostsTheSameAtEverySize(t *testing.T) {
+	t.Parallel()
+	const turns, turn = 40, 8 << 10
+	for _, tt := range []struct {
+		kind        string
+		syncs, seal int // of a save that seals no chunk, and more of one that does
+	}{
+		{"rolling", 2, 2},
+		{"new", 2, 2},
+		{"overwrite", 5, 2},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			var first durabletest.Counts // of the smallest size
+			for _, mb := range sizes {
+				var n durabletest.Counter
+				p := counted(t, &n)
+				c := newTalk("s1").speak("x", mb<<20/turn, turn)
+				request := func(i int) snapshot.SaveRequest {
+					r := snapshot.SaveRequest{Name: "a~", Rolling: tt.kind == "rolling", Overwrite: tt.kind == "overwrite"}
+					if tt.kind == "new" {
+						r.Name = snapshot.Name(fmt.Sprintf("n%d", i))
+					}
+					return r
+				}
+				for i := range 2 { // all folders are there after
+					c.speak("x", 1, turn).mustSave(t, p, request(-i-1))
+				}
+				written := int64(0)
+				quiet := 0
+				for i := range turns {
+					sealed := len(c.sealed)
+					c.speak("x", 1, turn)
+					n.Take()
+					c.mustSave(t, p, request(i))
+					got := n.Take()
+					written += got.Written
+					want := tt.syncs
+					if len(c.sealed) > sealed {
+						want += tt.seal
+					}
+					if len(c.sealed) > sealed+1 {
+						want += 2 // an index chunk becomes visible after the others
+					}
+					if got.Synced > want {
+						t.Errorf("%d MB, save %d: %d syncs, want at most %d: %s", mb, i, got.Synced, want, got)
+					}
+					if len(c.sealed) > sealed {
+						continue
+					}
+					quiet++
+					got.Written, got.ReadBack = 0, 0
+					if first == (durabletest.Counts{}) {
+						first = got
+					}
+					if got != first {
+						t.Errorf("%d MB, save %d: %s\nwant as at %d MB: %s", mb, i, got, sizes[0], first)
+					}
+				}
+				if quiet == 0 || quiet == turns {
+					t.Fatalf("%d MB: %d of %d saves sealed nothing, want some of both", mb, quiet, turns)
+				}
+				if mean := written / turns; mean > 160<<10 {
+					t.Errorf("%d MB: a save writes %d bytes on average, want at most 160 KB", mb, mean)
+				}
+			}
+		})
+	}
+}
+
+// TestPoolStaysSmall saves a hundred turns, each under a name of its own that
+// takes the place of the one before, and weighs the folder.
+func TestPoolStaysSmall(t *testing.T) {
+	t.Parallel()
+	var n durabletest.Counter
+	p := counted(t, &n)
+	c := newTalk("s1").speak("x", 128, 8<<10)
+	for range 100 {
+		c.speak("x", 1, 8<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a~", Rolling: true})
+	}
+	var chunks, all int64
+	err := filepath.WalkDir(p.Dir(), func(name string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		all += info.Size()
+		if filepath.Base(filepath.Dir(name)) == ".chunks" {
+			chunks += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := chunks + chunks/20 + 16<<20; all > most {
+		t.Errorf("the folder has %d bytes, want at most %d", all, most)
+	}
+	if ids := c.doc.InlineIDs(); len(ids) == 0 || chunks == 0 {
+		t.Fatal("nothing was sealed")
+	}
+}
+
+// TestNamesCostTheSameAtEverySize counts what copy, rename and delete ask of the
+// disk.
+func TestNamesCostTheSameAtEverySize(t *testing.T) {
+	t.Parallel()
+	for _, mb := range sizes {
+		var n durabletest.Counter
+		p := counted(t, &n)
+		c := newTalk("s1").speak("x", mb<<7, 8<<10)
+		c.mustSave(t, p, snapshot.SaveRequest{Name: "a"})
+		put(t, p, "old", "x")
+		if _, _, err := p.Delete(t.Context(), []snapshot.Name{"old"}, snapshot.OpInfo{}); err != nil { // the folders are there after
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			what  string
+			do    func() error
+			syncs int
+		}{
+			{"copy", func() error {
+				_, err := p.Copy(t.Context(), "a", "b", snapshot.CopyOptions{})
+				return err
+			}, 2}, // the file and its folder
+			{"rename", func() error {
+				_, _, err := p.Rename(t.Context(), "b", "c", snapshot.RenameOptions{})
+				return err
+			}, 3}, // the record and its folder; the folder of the names
+			{"delete", func() error {
+				_, _, err := p.Delete(t.Context(), []snapshot.Name{"c"}, snapshot.OpInfo{})
+				return err
+			}, 4}, // the record and its folder; trash and names
+		} {
+			n.Take()
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			got := n.Take()
+			if got.Synced != step.syncs {
+				t.Errorf("%d MB: %s syncs %d times, want %d: %s", mb, step.what, got.Synced, step.syncs, got)
+			}
+			if most := int64(200 << 10); got.Written > most {
+				t.Errorf("%d MB: %s writes %d bytes", mb, step.what, got.Written)
+			}
+		}
+	}
+}
+
+// TestFollowLooksAtASample loses a chunk that a snapshot refers to: the save
+// that follows it notices where the chunk is in its sample, and brings it again.
+func TestFollowLooksAtASample(t *testing.T) {
+	t.Parallel()
+	var n durabletest.Counter
+	p := counted(t, &n)
+	c := newTalk("s1").speak("x", 50, 8<<10)
+	c.mustSave(t, p, snapshot.SaveRequest{Name: "a~"})
+	ids := c.doc.InlineIDs()
+	if len(ids) > 8 {
+		t.Fatalf("%d chunks, want so few that all are looked at", len(ids))
+	}
+	if err := os.Remove(filepath.Join(p.Dir(), ".chunks", string(ids[0])+".zst")); err != nil {
+		t.Fatal(err)
+	}
+	c.speak("x", 1, 100).mustSave(t, p, snapshot.SaveRequest{Name: "a~", Rolling: true})
+	content(t, p, "a~")
+}
+
+// TestListReadsHeads counts what a list asks of the disk: for each snapshot one
+// file opened and its first 4 KB read, whatever the snapshot's size.
+func TestListReadsHeads(t *testing.T) {
+	t.Parallel()
+	const snapshots = 20
+	var n durabletest.Counter
+	p := counted(t, &n)
+	c := newTalk("s1").speak("x", 100, 8<<10)
+	for i := range snapshots {
+		c.mustSave(t, p, snapshot.SaveRequest{Name: snapshot.Name(fmt.Sprintf("n%d", i))})
+	}
+	n.Take()
+	if list, err := p.List(t.Context()); err != nil || len(list) != snapshots {
+		t.Fatalf("List: %d, %v", len(list), err)
+	}
+	got := n.Take()
+	if want := (durabletest.Counts{Opened: snapshots, Listed: 1, ReadBack: snapshots << 12}); got != want {
+		t.Errorf("a list of %d: %s\nwant %s", snapshots, got, want)
+	}
+}
