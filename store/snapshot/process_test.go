@@ -55,6 +55,8 @@ func play(role, dir string) (err error) {
 		}
 		fmt.Println(op.ID())
 		os.Exit(3)
+	case "churn":
+		return churnAlone(ctx, p)
 	case "save":
 		mark := os.Getenv("SESS_TEST_MARK")
 		for i := range 5 {
