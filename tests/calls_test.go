@@ -76,6 +76,8 @@ var exceptions = []exception{
 	{"store/chunk", "encoders", "a pool of idle encoders: costly to make, without state between two uses"},
 	{"store/chunk", "decoders", "a pool of idle decoders: costly to make, without state between two uses"},
 	{"store/chunk", "panic", "the options of encoder and decoder are constant"},
+	{"store/durable/durabletest", "os.Mkdir", "what a power cut leaves is made up for one test"},
+	{"store/durable/durabletest", "os.WriteFile", "what a power cut leaves is made up for one test"},
 	{"store/session", "ErrLocked", "an error of store/durable under another name"},
 	{"store/session", "ErrMissing", "an error of store/chunk under another name"},
 	{"store/session", "defaultLayout", "a fixed list, never written to"},
