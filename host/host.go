@@ -30,6 +30,10 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Local are bundled plugins that run in this process instead of one of their
+	// own, by id: where both halves have to be watched together, as tests do. Each
+	// is a fresh one, and the host configures and drains it.
+	Local map[string]plugin.Plugin
 	// Defaults leaves config.json aside, also a wrong one: for help.
 	Defaults bool
 	// Background is true for a host that stays: plugins then run their schedules.
@@ -44,6 +48,9 @@ type Options struct {
 	Environ []string
 	// FS opens folders; nil means the real disk.
 	FS durable.OpenFunc
+	// ChunkWriters is how many chunks of a session are written at a time; 0 lets
+	// the store choose.
+	ChunkWriters int
 	// Now is the clock; nil means the real one.
 	Now func() time.Time
 	// Logger receives the host's and the plugins' logs; nil drops them. Warnings
@@ -117,7 +124,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, h.homeError(err)
 	}
-	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log})
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters})
 	if err != nil {
 		return nil, errors.Join(h.homeError(err), h.home.Close())
 	}

@@ -168,12 +168,20 @@ const allPermissions = `"session.read", "session.write", "session.new", "rpc:ses
 
 func openHost(t *testing.T, home, permissions string) *host.Host {
 	t.Helper()
+	return openHostWith(t, home, permissions, nil)
+}
+
+// openHostWith opens a host whose plugin runs in this process, or with nil in one
+// of its own.
+func openHostWith(t *testing.T, home, permissions string, here plugin.Plugin) *host.Host {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h, err := host.Open(t.Context(), host.Options{
 		Home: home, Exe: exe, Environ: os.Environ(), Builtins: [][]byte{fmt.Appendf(nil, probeManifest, permissions)},
+		Local: map[string]plugin.Plugin{"probe": here},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -220,20 +228,22 @@ func TestPermissions(t *testing.T) {
 		{`"rpc:sessions.list"`, []string{"call", "sessions.use", `{"id": "x"}`}, "rpc:sessions.use"},
 	}
 	for _, tt := range tests {
-		t.Run(strings.Join(tt.argv, " ")+" with "+tt.permissions, func(t *testing.T) {
-			t.Parallel()
-			h := openHost(t, t.TempDir(), tt.permissions)
-			_, err := dispatchText(t, h, append([]string{"probe"}, tt.argv...)...)
-			if tt.denied == "" {
-				if err != nil {
-					t.Errorf("Dispatch: %v", err)
+		for where, here := range map[string]plugin.Plugin{"its own process": nil, "this one": newProbe("test")} {
+			t.Run(strings.Join(tt.argv, " ")+" with "+tt.permissions+" in "+where, func(t *testing.T) {
+				t.Parallel()
+				h := openHostWith(t, t.TempDir(), tt.permissions, here)
+				_, err := dispatchText(t, h, append([]string{"probe"}, tt.argv...)...)
+				if tt.denied == "" {
+					if err != nil {
+						t.Errorf("Dispatch: %v", err)
+					}
+					return
 				}
-				return
-			}
-			if !errors.Is(err, &plugin.Error{Code: plugin.Denied}) || !strings.Contains(err.Error(), tt.denied) {
-				t.Errorf("Dispatch: %v, want denied for %s", err, tt.denied)
-			}
-		})
+				if !errors.Is(err, &plugin.Error{Code: plugin.Denied}) || !strings.Contains(err.Error(), tt.denied) {
+					t.Errorf("Dispatch: %v, want denied for %s", err, tt.denied)
+				}
+			})
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type Plugin struct {
 	Bundled  bool
 
 	config json.RawMessage
-	sup    *supervise.Supervisor // nil: switched off
+	sup    keeper // nil: switched off
 
 	mu   sync.Mutex          // guards desc
 	desc *plugin.Description // of this build; nil until asked for
@@ -65,6 +65,20 @@ func (h *Host) add(m *plugin.Manifest) {
 	if !p.Enabled {
 		return
 	}
+	configuration := plugin.Configuration{
+		Config:     config,
+		AgentsDir:  filepath.Join(h.home.Dir(), "agents"),
+		UserHome:   h.opts.UserHome,
+		Background: h.opts.Background,
+	}
+	services := func() (plugin.Runtime, func()) {
+		r := newRuntime(h, m)
+		return r, r.close
+	}
+	if here := h.opts.Local[m.ID]; here != nil {
+		p.sup = newLocal(m.ID, here, configuration, services)
+		return
+	}
 	p.sup = supervise.New(supervise.Config{
 		Manifest: m,
 		Exe:      h.opts.Exe,
@@ -72,21 +86,13 @@ func (h *Host) add(m *plugin.Manifest) {
 		Environ:  h.opts.Environ,
 		// A bundled plugin of a one-shot call talks through a private folder
 		// only; leaving out the key exchange saves a third of its start.
-		MTLS:       m.UsesMTLS() && (h.opts.Background || !p.Bundled),
-		RuntimeDir: h.opts.RuntimeDir,
-		Build:      h.build,
-		Configuration: plugin.Configuration{
-			Config:     config,
-			AgentsDir:  filepath.Join(h.home.Dir(), "agents"),
-			UserHome:   h.opts.UserHome,
-			Background: h.opts.Background,
-		},
-		NewRuntime: func(int) (plugin.Runtime, func()) {
-			r := newRuntime(h, m)
-			return r, r.close
-		},
-		ReadOnly: func(call plugin.Call) bool { return h.readOnly(p, call) },
-		Logger:   h.log,
+		MTLS:          m.UsesMTLS() && (h.opts.Background || !p.Bundled),
+		RuntimeDir:    h.opts.RuntimeDir,
+		Build:         h.build,
+		Configuration: configuration,
+		NewRuntime:    func(int) (plugin.Runtime, func()) { return services() },
+		ReadOnly:      func(call plugin.Call) bool { return h.readOnly(p, call) },
+		Logger:        h.log,
 	})
 }
 

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sess/store/durable"
@@ -14,7 +15,7 @@ const (
 	sweepEvery = time.Hour
 )
 
-// upkeep tidies up the session store in the background, once in the life of a
+// upkeep tidies up the home in the background, once in the life of a
 // host and after its first change: what crashes and replaced states have left is
 // removed. Close waits for it as long as it may.
 func (h *Host) upkeep() {
@@ -33,7 +34,7 @@ func (h *Host) upkeep() {
 }
 
 func (h *Host) sweep(ctx context.Context) error {
-	if err := h.sessions.Sweep(ctx); err != nil {
+	if err := errors.Join(h.sessions.Sweep(ctx), durable.SweepOldTemps(h.home, describeDir, h.now())); err != nil {
 		return err
 	}
 	return durable.Touch(h.home, sweptName)

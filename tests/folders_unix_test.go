@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // newMortal is a user whom permissions concern: root becomes nobody, anybody
@@ -158,9 +159,10 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 // conversation is a chat that runs, one line and its answer at a time.
 type conversation struct {
 	*user
-	chat *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
+	chat   *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr string // the file that it goes to
 }
 
 func (u *user) converse() *conversation {
@@ -168,7 +170,10 @@ func (u *user) converse() *conversation {
 	c := &conversation{user: u, chat: u.command("chat")}
 	in, err1 := c.chat.StdinPipe()
 	out, err2 := c.chat.StdoutPipe()
-	if err := errors.Join(err1, err2, c.chat.Start()); err != nil {
+	c.stderr = filepath.Join(u.t.TempDir(), "stderr")
+	notes, err3 := os.Create(c.stderr)
+	c.chat.Stderr = notes
+	if err := errors.Join(err1, err2, err3, c.chat.Start(), notes.Close()); err != nil {
 		u.t.Fatal(err)
 	}
 	c.in, c.out = in, bufio.NewReader(out)
@@ -186,6 +191,16 @@ func (c *conversation) says(line string) string {
 		c.t.Fatalf("after %s: %v", line, err)
 	}
 	return answer
+}
+
+// told reports whether the chat said something beside its answers.
+func (c *conversation) told(text string) bool {
+	c.t.Helper()
+	said, err := os.ReadFile(c.stderr)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.Contains(string(said), text)
 }
 
 // refuses is says for what must fail with the code and name the place.
@@ -216,6 +231,7 @@ func (c *conversation) end() int {
 func TestFileInPlaceOfAFolder(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
+	u.configure(`{"autoSave": true}`)
 	c := u.converse()
 	replaced := func(dir string, during func()) {
 		t.Helper()
@@ -236,6 +252,12 @@ func TestFileInPlaceOfAFolder(t *testing.T) {
 		if got := c.says("two"); !strings.Contains(got, "2 messages from you") {
 			t.Errorf("a turn without the snapshots' folder: %q", got)
 		}
+		// What became of the autosave is told before the next answer that follows it.
+		for deadline := time.Now().Add(30 * time.Second); !c.told("autosave failed"); {
+			if c.refuses("/sess list", "unavailable", u.pool()); time.Now().After(deadline) {
+				t.Fatal("the chat never said that an autosave failed")
+			}
+		}
 	})
 	c.says("/sess save v2")
 	sessions := filepath.Join(u.home, "sessions")
@@ -251,6 +273,9 @@ func TestFileInPlaceOfAFolder(t *testing.T) {
 	c.says("/sess undo")
 	if exit := c.end(); exit != 9 {
 		t.Errorf("the chat ended with status %d, want that of the line that failed last", exit)
+	}
+	if !c.told(u.pool()) {
+		t.Error("the failed autosave does not name its folder")
 	}
 	if got := u.names(); !slices.Equal(got, []string{"v2", "v1"}) {
 		t.Errorf("the list has %q", got)

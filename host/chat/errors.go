@@ -38,7 +38,7 @@ func StoreError(err error) error {
 	switch {
 	case errors.Is(err, session.ErrUndecided):
 		// The codes of refusals would tell a plugin that nothing happened.
-		return code(plugin.Internal, "")
+		return code(plugin.Unavailable, "look at the session first, then repeat the command if it did not happen")
 	case errors.Is(err, session.ErrNotFound):
 		return code(plugin.NotFound, "sess sessions list shows all sessions")
 	case errors.Is(err, session.ErrConflict):

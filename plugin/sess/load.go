@@ -119,6 +119,7 @@ type replaced struct {
 	revision int64
 	changed  bool
 	backup   *snapshot.Entry // nil: none was made
+	empty    json.RawMessage // all that there was to keep, where that was no more than a header
 	op       *snapshot.OpenOp
 }
 
@@ -129,11 +130,12 @@ func (d *replaced) backupName() *snapshot.Name {
 	return &d.backup.Name
 }
 
-func (d *replaced) link() *snapshot.Link {
+// kept is what brings back the state before.
+func (d *replaced) kept() snapshot.Kept {
 	if d.backup == nil {
-		return nil
+		return snapshot.Kept{Empty: d.empty}
 	}
-	return &snapshot.Link{Name: d.backup.Name, ID: d.backup.Meta.ID}
+	return snapshot.Kept{Link: &snapshot.Link{Name: d.backup.Name, ID: d.backup.Meta.ID}}
 }
 
 // exempt is what retention must leave alone: the backup just made.
@@ -189,7 +191,7 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 	if err != nil {
 		return nil, r.abandon(ctx, stage.ID, nil, err)
 	}
-	done.op = op
+	done.op, done.empty = op, want.op.Empty
 	if want.backup && !empty(&live.Document) {
 		if done.backup, err = r.backup(ctx, pool, stage.Ref, op, transcript.TriggerLoad, "before restore"); err != nil {
 			if has(err, plugin.Corrupt) {

@@ -45,17 +45,17 @@ func redoVerb() verb {
 type direction struct {
 	verb, counter string
 	find          func(*snapshot.Pool, context.Context, string) (*snapshot.Op, error)
-	link          func(*snapshot.Op) *snapshot.Link
+	kept          func(*snapshot.Op) snapshot.Kept
 	session       func(*snapshot.Op) string // of a new
 	names         func(*snapshot.Pool, context.Context, *snapshot.Op) (snapshot.UndoResult, error)
-	mark          func(*snapshot.Pool, context.Context, string, *snapshot.Link) error
+	mark          func(*snapshot.Pool, context.Context, string, snapshot.Kept) error
 }
 
 func undoing() direction {
 	return direction{
 		verb: "undo", counter: "redo",
 		find:    (*snapshot.Pool).Undoable,
-		link:    func(op *snapshot.Op) *snapshot.Link { return op.Backup },
+		kept:    (*snapshot.Op).Before,
 		session: func(op *snapshot.Op) string { return op.Session },
 		names:   (*snapshot.Pool).UndoNames,
 		mark:    (*snapshot.Pool).MarkUndone,
@@ -66,7 +66,7 @@ func redoing() direction {
 	return direction{
 		verb: "redo", counter: "undo",
 		find:    (*snapshot.Pool).Redoable,
-		link:    func(op *snapshot.Op) *snapshot.Link { return op.Redo },
+		kept:    (*snapshot.Op).After,
 		session: func(op *snapshot.Op) string { return op.NewSession },
 		names:   (*snapshot.Pool).RedoNames,
 		mark:    (*snapshot.Pool).MarkRedone,
@@ -147,7 +147,7 @@ func (r *request) turnNew(ctx context.Context, pool *snapshot.Pool, op *snapshot
 	if err := r.useSession(ctx, id); err != nil {
 		return plugin.Result{}, err
 	}
-	if err := d.mark(pool, ctx, op.ID, nil); err != nil {
+	if err := d.mark(pool, ctx, op.ID, snapshot.Kept{}); err != nil {
 		return plugin.Result{}, err
 	}
 	return answer(fmt.Sprintf("%s of the new: session %s is active again (sess %s turns it round)", d.verb, id, d.counter),
@@ -190,9 +190,10 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 // also one that was pruned meanwhile, or, without a name, the empty session that
 // needed none.
 func (r *request) kept(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (*snapshot.Snapshot, error) {
-	link := d.link(op)
-	if link == nil && op.Empty != nil && d.verb == "undo" {
-		doc := &transcript.Document{Header: op.Empty}
+	kept := d.kept(op)
+	link := kept.Link
+	if link == nil && kept.Empty != nil {
+		doc := &transcript.Document{Header: kept.Empty}
 		doc.Meta.SessionID = op.Session
 		return &snapshot.Snapshot{Doc: doc}, nil
 	}
@@ -221,7 +222,11 @@ func (r *request) kept(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op
 func (r *request) turned(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, done *replaced, d direction) error {
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	err := d.mark(pool, ctx, op.ID, done.link())
+	way := done.kept()
+	if !done.changed {
+		way = d.kept(op) // the session is as it was and as it is to be
+	}
+	err := d.mark(pool, ctx, op.ID, way)
 	switch {
 	case !done.changed:
 		return err

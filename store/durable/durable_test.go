@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -514,6 +515,51 @@ func TestSweepTemps(t *testing.T) {
 	entries, _ := fsys.ReadDir(".")
 	if len(entries) != 2 {
 		t.Errorf("left: %v, want folder.tmp and keep.json", entries)
+	}
+}
+
+// A file that takes less than it was given is an error that names it, and leaves
+// nothing behind.
+func TestShortWrite(t *testing.T) {
+	t.Parallel()
+	var disk durabletest.Faulty
+	fsys, err := disk.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	disk.FailAt(1, io.ErrShortWrite, false)
+	err = durable.Write(fsys, "x.json", []byte("content"))
+	if named, ok := errors.AsType[*fs.PathError](err); !ok || !errors.Is(err, io.ErrShortWrite) || filepath.Dir(named.Path) != fsys.Dir() {
+		t.Errorf("Write = %v, want a short write of a file in %s", err, fsys.Dir())
+	}
+	if entries, err := fsys.ReadDir("."); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestSweepOldTemps(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	if err := durable.SweepOldTemps(fsys, "absent", time.Now()); err != nil {
+		t.Errorf("of a folder that is not there: %v", err)
+	}
+	if _, err := durable.WriteTemp(fsys, "x.json", []byte("left over")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(durable.Write(fsys, "keep.json", nil), fsys.Mkdir("folder.tmp")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		later time.Duration
+		want  int
+	}{{0, 3}, {2 * time.Hour, 2}} {
+		if err := durable.SweepOldTemps(fsys, ".", time.Now().Add(tt.later)); err != nil {
+			t.Fatal(err)
+		}
+		if entries, _ := fsys.ReadDir("."); len(entries) != tt.want {
+			t.Errorf("%v later: %v, want %d entries", tt.later, entries, tt.want)
+		}
 	}
 }
 

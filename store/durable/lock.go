@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,21 +109,29 @@ func LockAs(ctx context.Context, fsys FS, name, operation string, wait bool) (fu
 	}
 	holder, _ := json.Marshal(Holder{PID: os.Getpid(), Operation: operation, Since: time.Now().UTC()})
 	// It is written in place: it is no one's data, and a torn one says nothing.
+	// A line is added, since a file that is truncated and written again is one
+	// that file systems send to the disk when it is closed, which would make
+	// everybody wait who syncs something next.
 	if f, err := fsys.Append(name + holderSuffix); err == nil {
-		if f.Truncate(0) == nil {
-			_, _ = f.Write(holder)
+		if info, err := f.Stat(); err == nil && info.Size() > maxHolders {
+			_ = f.Truncate(0)
 		}
+		_, _ = f.Write(append([]byte{'\n'}, holder...))
 		_ = f.Close()
 	}
 	return unlock, nil
 }
+
+// maxHolders bounds the bytes of a file of holders.
+const maxHolders = 4096
 
 // ReadHolder returns who last took a lock with [LockAs], for messages: it tells
 // nothing about whether the lock is held now. The zero Holder means that nobody
 // knows.
 func ReadHolder(fsys FS, name string) Holder {
 	var h Holder
-	data, err := ReadFile(fsys, name+holderSuffix, 4096)
+	data, err := ReadFile(fsys, name+holderSuffix, 2*maxHolders)
+	data = data[bytes.LastIndexByte(data, '\n')+1:]
 	if err != nil || json.Unmarshal(data, &h) != nil {
 		return Holder{}
 	}

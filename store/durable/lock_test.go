@@ -3,6 +3,8 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,4 +45,40 @@ func TestLockBriefly(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestHoldersStayFew takes a lock again and again: the file that says who has it
+// is bounded, and tells the last one, also after one that was torn.
+func TestHoldersStayFew(t *testing.T) {
+	t.Parallel()
+	fsys, err := durable.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fsys.Close() })
+	for i := range 200 {
+		operation := fmt.Sprintf("step %d", i)
+		unlock, err := durable.LockAs(t.Context(), fsys, "lock", operation, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := durable.ReadHolder(fsys, "lock"); got.Operation != operation || got.PID != os.Getpid() {
+			t.Fatalf("ReadHolder: %+v, want %s", got, operation)
+		}
+		if err := unlock(); err != nil {
+			t.Fatal(err)
+		}
+		info, err := fsys.Stat("lock.holder")
+		if err != nil || info.Size() > 4500 {
+			t.Fatalf("lock.holder: %v, %v; want at most 4,500 bytes", info.Size(), err)
+		}
+		torn, err := fsys.Append("lock.holder")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = torn.Write([]byte("\n{\"pid\":7,"))
+		if err := errors.Join(err, torn.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,10 +35,7 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.Write(data)
-	if err == nil && n < len(data) {
-		err = io.ErrShortWrite
-	}
+	err = WriteAll(f, filepath.Join(fsys.Dir(), filepath.FromSlash(name)), data)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -46,6 +44,16 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 		return nil, errors.Join(err, ignoreMissing(fsys.Remove(name)))
 	}
 	return &Temp{fsys: fsys, name: name}, nil
+}
+
+// WriteAll writes data to a file. That less was taken is an error, too; it names
+// the file by its path.
+func WriteAll(f File, path string, data []byte) error {
+	n, err := f.Write(data)
+	if err == nil && n < len(data) {
+		err = &fs.PathError{Op: "write", Path: path, Err: io.ErrShortWrite}
+	}
+	return err
 }
 
 // short keeps a temp file's name well under what file systems allow.
@@ -178,6 +186,29 @@ func SweepTemps(fsys FS, dir string) (int, error) {
 		n++
 	}
 	return n, nil
+}
+
+// SweepOldTemps is [SweepTemps] for a folder whose writers hold no lock: it
+// leaves those of the last hour, which may be in use. A folder that is not there
+// has none.
+func SweepOldTemps(fsys FS, dir string, now time.Time) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), TempSuffix) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < time.Hour {
+			continue // it is gone, or young
+		}
+		if err := ignoreMissing(fsys.Remove(path.Join(dir, e.Name()))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func ignoreMissing(err error) error {

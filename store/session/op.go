@@ -91,8 +91,8 @@ func (k *Locked) unmake(ctx context.Context, cause error) error {
 	return errors.Join(fmt.Errorf("%w: %w", ErrUndecided, cause), err)
 }
 
-// OpState tells whether an operation has landed in a session (OpLanded). One
-// that has not is void from now on, durably, without a change of the revision
+// OpState tells whether an operation has landed in a session (OpLanded), which
+// is durable then. One that has not is void from now on, durably, without a change of the revision
 // (OpVoid): a Commit or NewSession under its id is refused. While somebody holds
 // the session, or its file cannot be read, the answer may be OpUnknown.
 //
@@ -129,16 +129,16 @@ func (s *Store) OpState(ctx context.Context, ref Ref, op string) (state string, 
 		l.addOp(OpRecord{ID: op, Void: true})
 		return voided(k.replace(ctx, l))
 	case done.Void:
-		return OpVoid, nil
+		return s.lasts(ref, done, OpVoid)
 	case !done.New || l.Revision > 1:
-		return OpLanded, nil
+		return s.lasts(ref, done, OpLanded)
 	}
 	active, err := s.activated(ctx, ref)
 	if err != nil {
 		return OpUnknown, err
 	}
 	if active {
-		return OpLanded, nil
+		return s.lasts(ref, done, OpLanded)
 	}
 	if err := s.markVoid(op); err != nil {
 		return OpUnknown, err
@@ -147,6 +147,21 @@ func (s *Store) OpState(ctx context.Context, ref Ref, op string) (state string, 
 		return OpUnknown, fmt.Errorf("take session %s away: %w", ref, err)
 	}
 	return OpVoid, nil
+}
+
+// lasts answers with a state once the files that tell of it are there for good:
+// whoever wrote them may not have come as far as the sync of their folders.
+func (s *Store) lasts(ref Ref, done OpRecord, state string) (string, error) {
+	folders := []string{ref.Project}
+	if done.New { // the manifest or the session's own folder has the rest
+		folders = append(folders, ref.folder(), ".")
+	}
+	for _, folder := range folders {
+		if err := s.fs.SyncDir(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return OpUnknown, err
+		}
+	}
+	return state, nil
 }
 
 func voided(err error) (string, error) {
@@ -164,9 +179,9 @@ func (s *Store) opStateHeld(ctx context.Context, ref Ref, op string) (string, er
 	}
 	switch done, ok := l.findOp(op); {
 	case ok && done.Void:
-		return OpVoid, nil
+		return s.lasts(ref, done, OpVoid)
 	case ok && (!done.New || l.Revision > 1):
-		return OpLanded, nil
+		return s.lasts(ref, done, OpLanded)
 	}
 	return OpUnknown, nil
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sess/store/durable"
+	"sess/store/durable/durabletest"
 	"sess/store/session"
 	"sess/store/transcript"
 )
@@ -127,6 +129,47 @@ func TestVoidOperationNeverLands(t *testing.T) {
 		}
 	}
 	ok(t, k.Unlock())
+}
+
+// What is told to have landed is durable, also where the sync of its own writer
+// had failed.
+func TestLandedOperationLasts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	saved := create(t, open(t, dir), ref, "one").Doc.Clone()
+	append1(t, open(t, dir), ref, "two")
+	faulty := &durabletest.Faulty{}
+	s := must(session.Open(dir, session.Options{Now: noon, FS: faulty.Open}))(t)
+	defer func() { ok(t, s.Close()) }()
+	// syncs is where among what was done the session's folder was synced.
+	syncs := func() int {
+		t.Helper()
+		k := slices.IndexFunc(faulty.Ops(), func(op durabletest.Op) bool { return op.String() == "syncdir "+ref.Project })
+		if k < 0 {
+			t.Fatalf("the folder was not synced: %v", faulty.Ops())
+		}
+		return k
+	}
+	var op string
+	var err error
+	for k := 0; !errors.Is(err, session.ErrUndecided); k++ {
+		op = fmt.Sprint("op", k)
+		append1(t, s, ref, op)
+		st := stage(t, s, ref, saved)
+		faulty.FailAt(k, nil, false)
+		if _, err = st.Commit(t.Context(), st.Revision, op, ""); !faulty.Fired() {
+			t.Fatalf("no operation of a commit makes it ErrUndecided: %v", faulty.Ops())
+		}
+		faulty.Reset()
+	}
+	faulty.Reset()
+	if state := must(s.OpState(t.Context(), ref, op))(t); state != session.OpLanded {
+		t.Fatalf("OpState = %s", state)
+	}
+	faulty.FailAt(syncs(), nil, false)
+	if state, err := s.OpState(t.Context(), ref, op); state != session.OpUnknown || !errors.Is(err, durabletest.ErrInjected) {
+		t.Errorf("OpState where the folder cannot be synced = %s, %v", state, err)
+	}
 }
 
 func TestOnlyRecentOperationsAreRemembered(t *testing.T) {

@@ -25,6 +25,9 @@ type Options struct {
 	FS     durable.OpenFunc // default durable.OpenDir
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
+	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
+	// choose.
+	ChunkWriters int
 }
 
 // Store is a folder of live sessions. It is safe for concurrent use, also by
@@ -65,7 +68,7 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the folder of sessions: %w", err)
 	}
 	s.fs = fsys
-	s.chunks = chunk.Open(fsys, chunk.Options{})
+	s.chunks = chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters})
 	return s, nil
 }
 

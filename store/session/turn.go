@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -314,11 +313,7 @@ func (t *TurnLog) append(kind string, now time.Time, fields any) error {
 	}
 	line := fmt.Appendf(nil, `{"seq":%d,"time":%q,"type":%s`, t.seq+1, now.UTC().Format(timeFormat), encode(kind))
 	line = append(append(line, body...), '}', '\n')
-	n, err := t.file.Write(line)
-	if err == nil && n < len(line) {
-		err = io.ErrShortWrite
-	}
-	if err != nil {
+	if err := durable.WriteAll(t.file, t.store.path(t.name), line); err != nil {
 		// A half line would run into the next one.
 		t.torn = t.file.Truncate(t.size) != nil
 		return fmt.Errorf("event log: %w", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sess/store/durable"
+	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
 )
 
@@ -100,7 +101,7 @@ func BenchmarkCopyAndRename(b *testing.B) {
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{1000, 2000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			p := openPool(b, b.TempDir(), snapshot.Options{FS: openQuick})
+			p := openPool(b, b.TempDir(), snapshot.Options{FS: durabletest.Unsynced})
 			c := newTalk("s1").speak("x", 10, 8<<10)
 			for i := range n {
 				c.mustSave(b, p, snapshot.SaveRequest{Name: snapshot.Name(fmt.Sprintf("n%d", i))})

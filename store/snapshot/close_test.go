@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
 )
 
@@ -40,7 +41,7 @@ func TestCloseThatIsLost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "pool")
-			p := openPool(t, dir, snapshot.Options{FS: openQuick, Now: newClock().Now})
+			p := openPool(t, dir, snapshot.Options{FS: durabletest.Unsynced, Now: newClock().Now})
 			put(t, p, "a", "A")
 			put(t, p, "b", "B")
 			if err := tt.do(p); err != nil {

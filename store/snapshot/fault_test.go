@@ -133,25 +133,6 @@ func state(t *testing.T, p *snapshot.Pool) (names, trash string) {
 	return names, trashed(t, p)
 }
 
-// quick is a folder that is never synced: what a test that cuts no power needs.
-type quick struct{ durable.FS }
-
-type quickFile struct{ durable.File }
-
-func openQuick(dir string) (durable.FS, error) {
-	inner, err := durable.OpenDir(dir)
-	return quick{inner}, err
-}
-
-func (quickFile) Sync() error { return nil }
-
-func (quick) SyncDir(string) error { return nil }
-
-func (q quick) Create(name string) (durable.File, error) {
-	f, err := q.FS.Create(name)
-	return quickFile{f}, err
-}
-
 // TestFaults fails the k-th operation on the disk for every k: once, as a full
 // disk does, and for good from there, as a kill does. The names then hold the
 // old state or the new one, and nothing is left behind after the next start.
@@ -161,7 +142,7 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := faults{template: filepath.Join(t.TempDir(), "pool"), do: c.do}
-			p := openPool(t, f.template, snapshot.Options{FS: openQuick})
+			p := openPool(t, f.template, snapshot.Options{FS: durabletest.Unsynced})
 			put(t, p, "c~", "C") // the first to be pruned
 			put(t, p, "a", "A")
 			put(t, p, "b", "B")
@@ -171,7 +152,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			f.before, f.trashBefore = state(t, p)
-			good := openPool(t, f.copy(t), snapshot.Options{FS: openQuick})
+			good := openPool(t, f.copy(t), snapshot.Options{FS: durabletest.Unsynced})
 			if err := c.do(t.Context(), good); err != nil {
 				t.Fatalf("without a fault: %v", err)
 			}
@@ -211,7 +192,7 @@ func (f *faults) at(t *testing.T, k int, dead bool) bool {
 	t.Helper()
 	ctx, dir := t.Context(), f.copy(t)
 	faulty := &durabletest.Faulty{}
-	p := openPool(t, dir, snapshot.Options{FS: func(dir string) (durable.FS, error) { return faulty.Wrap(openQuick(dir)) }})
+	p := openPool(t, dir, snapshot.Options{FS: func(dir string) (durable.FS, error) { return faulty.Wrap(durabletest.Unsynced(dir)) }})
 	faulty.FailAt(k, syscall.ENOSPC, dead)
 	err := f.do(ctx, p)
 	fired := faulty.Fired()
@@ -222,7 +203,7 @@ func (f *faults) at(t *testing.T, k int, dead bool) bool {
 	}
 	now, _ := state(t, p)
 
-	next := openPool(t, dir, snapshot.Options{FS: openQuick, Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
+	next := openPool(t, dir, snapshot.Options{FS: durabletest.Unsynced, Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
 	if _, err := next.Recover(ctx, nil); err != nil {
 		t.Errorf("%s: Recover: %v", where, err)
 	}

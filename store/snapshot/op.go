@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"sess/store/durable"
+	"sess/store/transcript"
 )
 
 // OpKind is what an operation does.
@@ -59,6 +60,19 @@ type OpInfo struct {
 	RequestID string          `json:"requestId,omitempty"`
 }
 
+// Kept is what brings back a state of a session: a snapshot, or the header that
+// was all of it. The zero value means that nothing was kept.
+type Kept struct {
+	Link  *Link
+	Empty json.RawMessage
+}
+
+// Before is what undo brings back of an operation on a session.
+func (op *Op) Before() Kept { return Kept{op.Backup, op.Empty} }
+
+// After is what redo brings back.
+func (op *Op) After() Kept { return Kept{op.Redo, op.RedoEmpty} }
+
 // OpState is how far an operation is.
 type OpState string
 
@@ -83,17 +97,19 @@ type TrashItem struct {
 type Op struct {
 	ID string `json:"id"`
 	OpInfo
-	State     OpState     `json:"state"`
-	Time      time.Time   `json:"time"`
-	Automatic bool        `json:"automatic,omitempty"` // nobody asked for it: undo passes over it
-	Backup    *Link       `json:"backup,omitempty"`    // what brings back the state before it
-	Redo      *Link       `json:"redo,omitempty"`      // what brings back the state before its undoing
-	From      Name        `json:"from,omitempty"`      // of a rename
-	To        Name        `json:"to,omitempty"`        // of a rename or overwrite
-	Subject   string      `json:"subject,omitempty"`   // id of the snapshot that was renamed or put in place
-	Trash     []TrashItem `json:"trash,omitempty"`     // what it took away
-	Swapped   []TrashItem `json:"swapped,omitempty"`   // what its undoing took away
-	Newest    string      `json:"newest,omitempty"`    // id of the newest operation when it was undone: a newer one ends redo
+	State     OpState   `json:"state"`
+	Time      time.Time `json:"time"`
+	Automatic bool      `json:"automatic,omitempty"` // nobody asked for it: undo passes over it
+	Backup    *Link     `json:"backup,omitempty"`    // what brings back the state before it
+	Redo      *Link     `json:"redo,omitempty"`      // what brings back the state before its undoing
+	// RedoEmpty is Empty for the undoing: there was no more to keep before it.
+	RedoEmpty json.RawMessage `json:"redoEmpty,omitempty"`
+	From      Name            `json:"from,omitempty"`    // of a rename
+	To        Name            `json:"to,omitempty"`      // of a rename or overwrite
+	Subject   string          `json:"subject,omitempty"` // id of the snapshot that was renamed or put in place
+	Trash     []TrashItem     `json:"trash,omitempty"`   // what it took away
+	Swapped   []TrashItem     `json:"swapped,omitempty"` // what its undoing took away
+	Newest    string          `json:"newest,omitempty"`  // id of the newest operation when it was undone: a newer one ends redo
 }
 
 func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
@@ -229,6 +245,11 @@ func (op *Op) problem() string {
 			names = append(names, link.Name)
 		}
 	}
+	for _, header := range []json.RawMessage{op.Empty, op.RedoEmpty} {
+		if plain, err := transcript.Canonical(header); header != nil && (err != nil || plain[0] != '{') {
+			return "it does not say what a session without records was"
+		}
+	}
 	if problem := op.trashProblem(); problem != "" {
 		return problem
 	}
@@ -274,6 +295,7 @@ func (op *Op) trashProblem() string {
 	}
 	return ""
 }
+
 // maxRecord bounds the bytes of a record.
 const maxRecord = 64 << 20
 
@@ -644,22 +666,22 @@ func (p *Pool) LoadedLast(ctx context.Context) (Link, error) {
 }
 
 // MarkUndone records that the effect of an operation on a live session was taken
-// back; redo, which may be nil, is the backup made before that. An operation that
-// is not closed is ErrStale.
-func (p *Pool) MarkUndone(ctx context.Context, id string, redo *Link) error {
+// back; redo is what was kept before that. An operation that is not closed is
+// ErrStale.
+func (p *Pool) MarkUndone(ctx context.Context, id string, redo Kept) error {
 	return p.mark(ctx, id, OpClosed, func(op *Op) (err error) {
-		op.State, op.Redo = OpUndone, redo
+		op.State, op.Redo, op.RedoEmpty = OpUndone, redo.Link, redo.Empty
 		op.Newest, err = p.newest()
 		return err
 	})
 }
 
-// MarkRedone records that an undone operation was done again; undo, which may be
-// nil, is the backup made before that. An operation that is not undone is
-// ErrStale.
-func (p *Pool) MarkRedone(ctx context.Context, id string, undo *Link) error {
+// MarkRedone records that an undone operation was done again; undo is
+// what was kept before that. An operation that is not undone is ErrStale.
+func (p *Pool) MarkRedone(ctx context.Context, id string, undo Kept) error {
 	return p.mark(ctx, id, OpUndone, func(op *Op) error {
-		op.State, op.Backup, op.Redo = OpClosed, undo, nil
+		op.State, op.Backup, op.Empty = OpClosed, undo.Link, undo.Empty
+		op.Redo, op.RedoEmpty = nil, nil
 		return nil
 	})
 }
@@ -685,6 +707,17 @@ func (p *Pool) mark(ctx context.Context, id string, from OpState, change func(*O
 
 // keepRecords is how many records stay that nothing in the trash needs.
 const keepRecords = 200
+
+// steady makes what the names and the trash show durable. Whoever decides by that
+// what a record still means needs it first: who changed them may not have come as
+// far as the sync. The names lock is held.
+func (p *Pool) steady() error {
+	err := p.fs.SyncDir(trashDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.fs.SyncDir("."))
+}
 
 // sweepOps removes records that serve nothing any more: what they could bring
 // back is gone, or they are old. alive are the ids of all documents, also those

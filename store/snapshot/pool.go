@@ -51,6 +51,9 @@ type Options struct {
 	// TrashKeep is how long the caller keeps the trash; it only fills
 	// [TrashEntry.Expires]. 0 means for ever.
 	TrashKeep time.Duration
+	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
+	// choose.
+	ChunkWriters int
 }
 
 // Pool is a folder of named snapshots. It is safe for concurrent use, also by
@@ -141,7 +144,7 @@ func open(dir string, o Options) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot folder: %w", err)
 	}
-	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{}), opts: o}, nil
+	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters}), opts: o}, nil
 }
 
 // ours reports whether an entry of the folder belongs to a pool, which may share

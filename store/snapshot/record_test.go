@@ -36,6 +36,8 @@ func TestRecordThatCannotBeFollowed(t *testing.T) {
 		"two overwritten":          `{"kind":"overwrite","state":"open","to":"a","trash":[` + item + `,` + strings.Replace(item, `"x.`, `"y.`, 1) + `]}`,
 		"item without a name":      `{"kind":"prune","state":"closed","trash":[` + strings.Replace(item, `,"name":"a"`, ``, 1) + `]}`,
 		"swapped out of the pool":  `{"kind":"overwrite","state":"undone","to":"a","trash":[` + item + `],"swapped":[{"id":"x","name":"a","file":"../../x.sess.json"}]}`,
+		"no header":                `{"kind":"load","state":"closed","session":"s1","empty":[1]}`,
+		"a header not to be read":  `{"kind":"load","state":"closed","session":"s1","redoEmpty":{"a":"` + "\xff" + `"}}`,
 		"backup out of the pool":   `{"kind":"load","state":"open","backup":{"name":"../a","id":"x"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

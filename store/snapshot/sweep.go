@@ -91,6 +91,9 @@ func (p *Pool) sweepNames(ctx context.Context, r *SweepReport) (map[transcript.I
 			return nil, err
 		}
 	}
+	if err := p.steady(); err != nil {
+		return nil, err
+	}
 	live, docs := map[transcript.ID]bool{}, map[string]bool{}
 	err = p.eachDocument(ctx, func(file string, doc *transcript.Document, err error) error {
 		if err != nil {

@@ -191,6 +191,9 @@ func (p *Pool) recoverNames(ctx context.Context, id string) (*Recovered, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := p.steady(); err != nil {
+		return nil, err
+	}
 	// Under the names lock nobody is at work on it.
 	r := &Recovered{Op: *op, Outcome: Landed}
 	switch op.State {

@@ -249,13 +249,13 @@ func TestUndoableIsForTheSession(t *testing.T) {
 		t.Errorf("LoadedLast: %+v, %v", l, err)
 	}
 	back := &snapshot.Link{Name: "r~", ID: "r"}
-	if err := p.MarkUndone(ctx, second, nil); err != nil {
+	if err := p.MarkUndone(ctx, second, snapshot.Kept{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.MarkUndone(ctx, first, back); err != nil {
+	if err := p.MarkUndone(ctx, first, snapshot.Kept{Link: back}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.MarkUndone(ctx, first, back); !errors.Is(err, snapshot.ErrStale) {
+	if err := p.MarkUndone(ctx, first, snapshot.Kept{Link: back}); !errors.Is(err, snapshot.ErrStale) {
 		t.Errorf("MarkUndone twice: %v, want ErrStale", err)
 	}
 	want("s1", "", first)
@@ -266,7 +266,7 @@ func TestUndoableIsForTheSession(t *testing.T) {
 	if l, err := p.LoadedLast(ctx); err != nil || l != (snapshot.Link{}) {
 		t.Errorf("LoadedLast after its undo: %+v, %v", l, err)
 	}
-	if err := p.MarkRedone(ctx, first, back); err != nil {
+	if err := p.MarkRedone(ctx, first, snapshot.Kept{Link: back}); err != nil {
 		t.Fatal(err)
 	}
 	want("s1", first, second)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"sync"
@@ -35,6 +36,33 @@ type Faulty struct {
 	after  bool // everything after the failed one fails too: the process "died"
 	err    error
 	fired  bool
+	held   map[*heldLock]bool
+}
+
+// heldLock is a lock that was taken through a Faulty.
+type heldLock struct {
+	once   sync.Once
+	unlock func() error
+	err    error
+}
+
+func (l *heldLock) release() error {
+	l.once.Do(func() { l.err = l.unlock() })
+	return l.err
+}
+
+// Die releases all locks that are held, as the kernel does when their process
+// ends. What the process left running must not go on.
+func (f *Faulty) Die() error {
+	f.mu.Lock()
+	held := f.held
+	f.held = nil
+	f.mu.Unlock()
+	var errs []error
+	for l := range held {
+		errs = append(errs, l.release())
+	}
+	return errors.Join(errs...)
 }
 
 // FailAt arms the k-th operation from now on, counted from 0: it fails with
@@ -88,6 +116,34 @@ func (f *Faulty) Written() int {
 		n += op.N
 	}
 	return n
+}
+
+// Unsynced is a durable.OpenFunc on the real disk that syncs nothing: for tests in
+// which no power goes.
+func Unsynced(dir string) (durable.FS, error) {
+	inner, err := durable.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return unsynced{inner}, nil
+}
+
+type unsynced struct{ durable.FS }
+
+type unsyncedFile struct{ durable.File }
+
+func (unsyncedFile) Sync() error { return nil }
+
+func (unsynced) SyncDir(string) error { return nil }
+
+func (u unsynced) Create(name string) (durable.File, error) {
+	f, err := u.FS.Create(name)
+	return unsyncedFile{f}, err
+}
+
+func (u unsynced) Append(name string) (durable.File, error) {
+	f, err := u.FS.Append(name)
+	return unsyncedFile{f}, err
 }
 
 // Open is a durable.OpenFunc on the real disk, watched by f.
@@ -171,7 +227,23 @@ func (w *faultyFS) SyncDir(name string) error {
 
 // Lock is not counted: a lock changes nothing that outlives its holder.
 func (w *faultyFS) Lock(ctx context.Context, name string, mode durable.LockMode, wait bool) (func() error, error) {
-	return w.FS.Lock(ctx, name, mode, wait)
+	unlock, err := w.FS.Lock(ctx, name, mode, wait)
+	if err != nil {
+		return nil, err
+	}
+	l := &heldLock{unlock: unlock}
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if w.f.held == nil {
+		w.f.held = map[*heldLock]bool{}
+	}
+	w.f.held[l] = true
+	return func() error {
+		w.f.mu.Lock()
+		delete(w.f.held, l)
+		w.f.mu.Unlock()
+		return l.release()
+	}, nil
 }
 
 type faultyFile struct {
@@ -180,10 +252,14 @@ type faultyFile struct {
 	name string
 }
 
-// Write writes half of the bytes where it is made to fail, as a full disk does.
+// Write writes half of the bytes where it is made to fail, as a full disk does;
+// where the error is io.ErrShortWrite it says nothing but how many those were.
 func (f *faultyFile) Write(p []byte) (int, error) {
 	if err := f.fs.f.step("write", path.Join(f.fs.Dir(), f.name), len(p)); err != nil {
 		n, _ := f.File.Write(p[:len(p)/2])
+		if errors.Is(err, io.ErrShortWrite) {
+			return n, nil
+		}
 		return n, err
 	}
 	return f.File.Write(p)
