@@ -109,9 +109,6 @@ func (p peer) answer(ctx context.Context, op string, e *pb.Error) error {
 	if own := ctx.Err(); own != nil && e.GetCode() == string(plugin.Unavailable) {
 		return ended(ctx, p, op, own)
 	}
-	if e.GetCode() == "" || e.GetMessage() == "" {
-		return p.protocol(op, fmt.Sprintf("an error with the code %q and the text %q", e.GetCode(), e.GetMessage()))
-	}
 	return err
 }
 
