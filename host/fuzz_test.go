@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -63,9 +64,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		whole := map[string]any{}
-		for key, value := range c.raw {
-			whole[key] = value
-		}
+		maps.Copy(whole, c.raw)
 		whole["plugins"] = map[string]any{"entries": map[string]any{"p": map[string]any{"enabled": c.Enabled("p"), "config": c.PluginConfig("p")}}}
 		written, err := json.Marshal(whole)
 		if err != nil {

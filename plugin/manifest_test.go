@@ -82,7 +82,7 @@ func FuzzParseManifest(f *testing.F) {
 			t.Fatal(err)
 		}
 		known := map[string]bool{}
-		for _, key := range strings.Fields("id name version description command builtin protocol mux mtls permissions configSchema commands") {
+		for key := range strings.FieldsSeq("id name version description command builtin protocol mux mtls permissions configSchema commands") {
 			known[key] = true
 		}
 		for key := range keys {
