@@ -167,6 +167,11 @@ func parseLine(line string, now time.Time) slog.Record {
 	if name, ok := take(fields, "@level", "level"); ok {
 		level = namedLevel(name)
 	}
+	if fields["@module"] == "yamux" {
+		// The transport calls it an error when the host closes the connection,
+		// which is how every plugin ends. One that is lost is told by its end.
+		level = min(level, slog.LevelDebug)
+	}
 	at := now
 	if text, ok := take(fields, "@timestamp", "time"); ok {
 		for _, layout := range []string{wire.TimeFormat, time.RFC3339Nano} {

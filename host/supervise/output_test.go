@@ -29,6 +29,7 @@ func TestParseLineTakesNothingForGranted(t *testing.T) {
 		{`{"level":"ERROR","msg":"bad","time":"2031-12-31T23:59:59.000001Z"}`, slog.LevelError, "bad", at, ""},
 		{`{"@message":"m","@level":"trace"}`, wire.LevelTrace, "m", now, ""},
 		{`{"@message":"m","@level":"loud","@timestamp":"noon"}`, slog.LevelDebug, "m", now, ""},
+		{`{"@message":"closed","@level":"error","@module":"yamux"}`, slog.LevelDebug, "closed", now, "@module=yamux"},
 		{`{"@message":1}`, slog.LevelDebug, `{"@message":1}`, now, ""},
 		{`{"@message":"m","@level":{},"@timestamp":[]}`, slog.LevelDebug, "m", now, "@level=map[] @timestamp=[]"},
 		{`{"@message":`, slog.LevelDebug, `{"@message":`, now, ""},
