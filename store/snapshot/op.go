@@ -747,6 +747,8 @@ func (p *Pool) sweepOps(ctx context.Context, alive func(id string) bool) (int, e
 		switch {
 		case op.State != OpClosed && op.State != OpUndone, op.ID == lastLoad, trash:
 			keep = true
+		case op.State == OpUndone && op.Kind.Names():
+			keep = !old // redo goes by the record: the documents are back under their names
 		case len(op.Trash) > 0:
 			keep = op.Kind == OpRename && !old
 		case op.Backup != nil:
