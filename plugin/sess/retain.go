@@ -192,7 +192,9 @@ func (s *service) tidy(ctx context.Context, pool *snapshot.Pool, exempt ...strin
 	if err != nil {
 		return snapshot.PruneReport{}, err
 	}
-	report, err := pool.Prune(ctx, policy, snapshot.PruneOptions{Automatic: true, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)}})
+	report, err := pool.Prune(ctx, policy, snapshot.PruneOptions{
+		Automatic: true, Newest: exempt, Op: snapshot.OpInfo{Kind: snapshot.OpPrune, Caller: string(plugin.CallerHost)},
+	})
 	if err != nil {
 		return report, err
 	}

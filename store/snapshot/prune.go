@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"sess/store/durable"
@@ -19,7 +20,11 @@ type PruneOptions struct {
 	// NoRecord leaves [Pool.LastPrune] as it is when nothing is dropped: for the
 	// runs after each save.
 	NoRecord bool
-	Op       OpInfo
+	// Newest lists the ids of what the change that this run follows has made. A
+	// run that finds something newer does nothing: whoever made that applies the
+	// rules to it, and nothing is exempt for its sake any more. Empty: run always.
+	Newest []string
+	Op     OpInfo
 }
 
 // PruneReport is what a run did, or with DryRun would do.
@@ -40,6 +45,9 @@ func (p *Pool) Prune(ctx context.Context, policy Policy, o PruneOptions) (PruneR
 	entries, err := p.List(ctx)
 	if err != nil {
 		return PruneReport{}, fmt.Errorf("prune: %w", err)
+	}
+	if len(o.Newest) > 0 && len(entries) > 0 && !slices.Contains(o.Newest, entries[0].Meta.ID) {
+		return PruneReport{}, nil
 	}
 	r := PruneReport{DryRun: o.DryRun}
 	r.Keep, r.Drop = Plan(entries, policy, p.opts.Now())

@@ -56,3 +56,27 @@ func TestRedoAfterASweep(t *testing.T) {
 		})
 	}
 }
+
+// A run that follows a change leaves the pool alone when somebody has changed it
+// since: what it would spare for that change's sake is no longer what is new.
+func TestPruneAfterAChangeThatIsOld(t *testing.T) {
+	t.Parallel()
+	p := openPool(t, filepath.Join(t.TempDir(), "pool"), snapshot.Options{FS: durabletest.Unsynced, Now: newClock().Now})
+	a := put(t, p, "a", "A")
+	put(t, p, "b", "B")
+	c := put(t, p, "c", "C")
+	policy := snapshot.Policy{Max: 2, OnCap: "evict", Exempt: []string{a.Meta.ID}}
+	if _, err := p.Prune(t.Context(), policy, snapshot.PruneOptions{Automatic: true, Newest: []string{a.Meta.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, p); got != "c b a" {
+		t.Errorf("after a run that came late: %q", got)
+	}
+	policy.Exempt = []string{c.Meta.ID}
+	if _, err := p.Prune(t.Context(), policy, snapshot.PruneOptions{Automatic: true, Newest: []string{c.Meta.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, p); got != "c b" {
+		t.Errorf("after a run in time: %q", got)
+	}
+}
