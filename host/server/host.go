@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"sess/plugin"
+)
+
+// Host is what a server needs of the host that it belongs to. It is safe for
+// concurrent use. Errors are [*plugin.Error] values.
+type Host interface {
+	// Dispatch answers a call whose first word is a command.
+	plugin.Dispatcher
+	// Commands lists what the surfaces offer now: the host's own commands, and
+	// those of the plugins that can be asked what they bring.
+	Commands(ctx context.Context) []Command
+	// Call answers a gateway method, the same ones on every transport and for
+	// plugins too. progress may be nil.
+	Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error)
+	// Methods lists the names that Call knows, sorted.
+	Methods(ctx context.Context) []string
+	// Subscribe begins to gather what happens in the host. Close what it returns.
+	Subscribe(filter EventFilter) Subscription
+	// Ready is nil when calls can be answered, and otherwise says what is missing.
+	Ready(ctx context.Context) error
+}
+
+// Command is a command, and on which of the optional surfaces it is offered.
+type Command struct {
+	Spec   plugin.Spec
+	Plugin string // id of the plugin that brings it; "" is the host itself
+	HTTP   bool   // has routes
+	Tool   bool   // is offered to models
+}
+
+// Event is something that happened in the host, for whoever follows it.
+type Event struct {
+	// Seq grows by one with each event of one host, so that a gap shows.
+	Seq int64 `json:"seq"`
+	// Kind is "turn.started", "turn.ended", "session.replaced",
+	// "<command>.changed" after a verb that is not read only, "plugins.changed",
+	// or "events.dropped".
+	Kind    string    `json:"kind"`
+	Time    time.Time `json:"time"` // UTC
+	Agent   string    `json:"agent,omitempty"`
+	Project string    `json:"project,omitempty"`
+	Session string    `json:"session,omitempty"`
+	// Verb and Data are those of a change.
+	Verb string          `json:"verb,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// Dropped is how many events a slow reader missed, in "events.dropped" only.
+	Dropped int64 `json:"dropped,omitempty"`
+}
+
+// EventFilter chooses events; an empty field chooses all.
+type EventFilter struct {
+	Kinds   []string // a kind, or the part of it before the dot
+	Project string
+	Session string
+}
+
+// Subscription is a bounded queue of events. When its reader is too slow the
+// oldest are dropped, and an event of the kind "events.dropped" stands in their
+// place. It may be used by one reader and closed by anyone.
+type Subscription interface {
+	// Next waits for the next event. After Close it answers io.EOF.
+	Next(ctx context.Context) (Event, error)
+	Close()
+}
