@@ -28,7 +28,7 @@ var arrows = []arrowRow{
 	{"cmd/sess", []string{"*"}, "wiring: the one place that knows all parts"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
-		"dispatch", "host/chat", "host/models", "host/supervise", "plugin", "store/chunk", "store/durable",
+		"dispatch", "host/chat", "host/models", "host/server", "host/supervise", "plugin", "store/chunk", "store/durable",
 		"store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
