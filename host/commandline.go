@@ -295,6 +295,7 @@ type replyWire struct {
 	Text    string        `json:"text,omitempty"`
 	Data    []byte        `json:"data,omitempty"` // base64
 	Notices []string      `json:"notices,omitempty"`
+	Page    *plugin.Page  `json:"page,omitempty"`
 	Effect  plugin.Effect `json:"effect,omitempty"`
 	JSON    bool          `json:"json,omitempty"`
 	Quiet   bool          `json:"quiet,omitempty"`
@@ -315,7 +316,7 @@ type errorWire struct {
 // MarshalJSON writes a reply for another process. The cause of its error stays.
 func (r Reply) MarshalJSON() ([]byte, error) {
 	w := replyWire{
-		Text: r.Result.Text, Data: r.Result.Data, Notices: r.Result.Notices,
+		Text: r.Result.Text, Data: r.Result.Data, Notices: r.Result.Notices, Page: r.Result.Page,
 		Effect: r.Effect, JSON: r.JSON, Quiet: r.Quiet, Own: r.Own, Home: r.OtherHome,
 	}
 	if r.Err != nil {
@@ -338,7 +339,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*r = Reply{
-		Result: plugin.Result{Text: w.Text, Data: w.Data, Notices: w.Notices},
+		Result: plugin.Result{Text: w.Text, Data: w.Data, Notices: w.Notices, Page: w.Page},
 		Effect: w.Effect, JSON: w.JSON, Quiet: w.Quiet, Own: w.Own, OtherHome: w.Home,
 	}
 	if w.Error != nil {
