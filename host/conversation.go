@@ -58,7 +58,11 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		return nil, chat.StoreError(err)
 	}
 	var c *chat.Chat
-	c, err = chat.Open(ctx, h.sessions, ref, model, o.Out, chat.Options{
+	out := h.turnSink(o.Agent, o.Out, func() (string, string) {
+		shown := c.Ref()
+		return shown.Project, shown.ID
+	})
+	c, err = chat.Open(ctx, h.sessions, ref, model, out, chat.Options{
 		Commands: func() []chat.Command {
 			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
 		},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sess/dispatch"
+	"sess/host/server"
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/store/durable"
@@ -300,6 +301,9 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 // tell is Notify in the background, for what happens in a call: whom it concerns
 // is still answering that. What the plugins answer goes to the log.
 func (h *Host) tell(event plugin.Event) {
+	if event.Kind == plugin.EventSessionReplaced {
+		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session})
+	}
 	h.background.Go(func() {
 		for _, n := range h.Notify(h.life, event) {
 			h.log.Info("notice", "event", event.Kind, "session_id", event.Session, "text", n)

@@ -28,8 +28,8 @@ var arrows = []arrowRow{
 	{"cmd/sess", []string{"*"}, "wiring: the one place that knows all parts"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
-		"dispatch", "host/chat", "host/models", "host/schema", "host/supervise", "plugin", "store/chunk", "store/durable",
-		"store/session", "store/transcript", "surfaces",
+		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "store/chunk",
+		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
 	{"host/models", []string{"plugin", "store/transcript"}, "a model turns records into events; it keeps nothing"},

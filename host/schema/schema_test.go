@@ -102,7 +102,8 @@ var checks = []struct {
 	{
 		`{"oneOf": [{"properties": {"kind": {"const": "a"}, "x": true}, "required": ["kind", "x"], "additionalProperties": false},
 			{"properties": {"kind": {"const": "b"}, "y": true}, "required": ["kind", "y"], "additionalProperties": false}]}`,
-		`{"kind": "b", "zebra": 1, "y": 1}`, []string{`zebra: unknown key`},
+		`{"kind": "b", "zebra": 1, "y": 1}`,
+		[]string{`zebra: unknown key`},
 	},
 	{`{"not": {"type": "string"}}`, `"a"`, []string{`"a" is not allowed here`}},
 	{`{"not": {"type": "string"}}`, `1`, nil},
