@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,15 +10,17 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
 	"sess/dispatch"
+	"sess/host/chat"
+	"sess/host/supervise"
 	"sess/plugin"
 	"sess/store/durable"
 	"sess/store/session"
-	"sess/surfaces"
 )
 
 // Options configures a host. Home and Exe are required.
@@ -64,12 +65,14 @@ type Host struct {
 	log      *slog.Logger
 	logFile  *logFile
 	now      func() time.Time
-	config   *Config
 	build    string
 	home     durable.FS
 	sessions *session.Store
-	plugins  []*Plugin
 	own      []*dispatch.Dispatcher
+	registry atomic.Pointer[registry] // never nil; Reload replaces it
+	events   *hub
+
+	reloading sync.Mutex // held while the registry is replaced
 
 	life       context.Context // of what runs in the background
 	end        context.CancelFunc
@@ -80,6 +83,8 @@ type Host struct {
 	moves    map[string]*session.Ref // by request id
 	calls    map[string]int          // in flight, by request id: those that a call makes have its own
 	runtimes map[*runtime]bool       // of the plugin processes that live
+	methods  map[string]Method       // by name: those that are no command's
+	closing  bool
 }
 
 var _ plugin.Dispatcher = (*Host)(nil)
@@ -89,10 +94,14 @@ var _ plugin.Dispatcher = (*Host)(nil)
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	h := &Host{
 		opts: opts, now: opts.Now,
-		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{},
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
 	}
 	if h.now == nil {
 		h.now = time.Now
+	}
+	h.events = newHub(h.now)
+	if err := h.AddMethods(h.hostMethods()...); err != nil {
+		return nil, err
 	}
 	if opts.FS == nil {
 		h.opts.FS = durable.OpenDir
@@ -104,15 +113,13 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		handler = opts.Logger.Handler()
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	bundled, err := manifests(opts.Builtins)
+	h.registry.Store(&registry{})
+	found, err := h.find()
 	if err != nil {
 		return nil, err
 	}
-	load := LoadConfig
-	if opts.Defaults {
-		load = defaultConfig
-	}
-	if h.config, err = load(opts.Home, bundled); err != nil {
+	config, err := h.loadConfig(found)
+	if err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
@@ -128,7 +135,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(h.homeError(err), h.home.Close())
 	}
-	if err := h.register(bundled); err != nil {
+	if err := h.register(found, config); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
@@ -154,6 +161,10 @@ func (h *Host) homeError(err error) error {
 // Close ends the plugins, each drained, waits for what runs in the background,
 // and closes the stores. When ctx ends nothing is waited for any longer.
 func (h *Host) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.closing = true
+	h.mu.Unlock()
+	defer h.events.close()
 	stop := context.AfterFunc(ctx, h.end)
 	defer stop()
 	h.background.Wait() // it talks to the plugins
@@ -161,7 +172,9 @@ func (h *Host) Close(ctx context.Context) error {
 	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	for _, p := range slices.Backward(h.plugins) {
+	h.reloading.Lock() // no plugin is started any more
+	defer h.reloading.Unlock()
+	for _, p := range slices.Backward(h.plugins()) {
 		if p.sup == nil {
 			continue
 		}
@@ -181,7 +194,7 @@ func (h *Host) Close(ctx context.Context) error {
 func (h *Host) Sessions() *session.Store { return h.sessions }
 
 // Config is the validated configuration.
-func (h *Host) Config() *Config { return h.config }
+func (h *Host) Config() *Config { return h.registry.Load().config }
 
 // Dispatch answers a call whose first word is a command. It fills in what the
 // call leaves open: agent, project, session, request id.
@@ -208,7 +221,43 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	h.callBegins(call.RequestID)
 	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
-	return to.Dispatch(ctx, call, progress)
+	res, err := to.Dispatch(ctx, call, progress)
+	for errors.Is(err, supervise.ErrClosed) && h.life.Err() == nil {
+		// The plugin was replaced, or is gone, since it was looked up.
+		before := to
+		if to, err = h.dispatcher(name); err != nil || to == before {
+			return plugin.Result{}, cmp.Or(err, error(plugin.Errorf(plugin.Unavailable, "%s is being stopped", name)))
+		}
+		res, err = to.Dispatch(ctx, call, progress)
+	}
+	if err == nil {
+		h.publishChange(ctx, name, call, res)
+	}
+	return res, err
+}
+
+// Ready is nil when calls can be answered: the host is not being closed, its
+// sessions can be read, and none of the bundled plugins has failed.
+func (h *Host) Ready(ctx context.Context) error {
+	h.mu.Lock()
+	closing := h.closing
+	h.mu.Unlock()
+	if closing {
+		return plugin.Errorf(plugin.Unavailable, "the host is stopping")
+	}
+	if _, err := h.sessions.Manifest(ctx); err != nil {
+		return plugin.AsError(chat.StoreError(err))
+	}
+	for _, p := range h.plugins() {
+		if p.sup == nil || !p.Bundled {
+			continue
+		}
+		if s := p.sup.State(); s.Phase == supervise.Failed {
+			return plugin.Errorf(plugin.Unavailable, "plugin %s has failed: %w", p.Manifest.ID, s.LastError).
+				WithHint("sess plugins inspect %s shows why", p.Manifest.ID)
+		}
+	}
+	return nil
 }
 
 func (h *Host) callBegins(request string) {
@@ -241,12 +290,12 @@ func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
 			return d, nil
 		}
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if !slices.Contains(p.Manifest.Commands, command) {
 			continue
 		}
 		if p.sup == nil {
-			return nil, h.switchedOff(p)
+			return nil, h.absence(p)
 		}
 		return p.sup, nil
 	}
@@ -262,68 +311,10 @@ func (h *Host) commandNames() []string {
 	for _, d := range h.own {
 		names = append(names, d.Spec().Command)
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		names = append(names, p.Manifest.Commands...)
 	}
 	return names
-}
-
-// Call answers a gateway method: "<command>.invoke" of a plugin with the action
-// among the params, or "<command>.<verb>" of a command of the host's own.
-func (h *Host) Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage) (json.RawMessage, error) {
-	command, verb, err := h.method(ctx, method)
-	if err != nil {
-		return nil, err
-	}
-	if len(params) == 0 {
-		params = json.RawMessage("{}")
-	}
-	fields, err := surfaces.ParseObject(params)
-	if err != nil {
-		return nil, err
-	}
-	lowered, err := surfaces.Lower(command, verb, fields)
-	if err != nil {
-		return nil, err
-	}
-	res, err := h.Dispatch(ctx, plugin.Call{
-		Argv:    append([]string{command.Command}, lowered.Argv...),
-		Agent:   lowered.Agent,
-		Project: lowered.Project,
-		Session: lowered.Session,
-		Caller:  caller,
-	}, nil)
-	if err != nil {
-		return nil, err
-	}
-	if lowered.Verb.Effect == plugin.EffectRead {
-		return res.Data, nil
-	}
-	return json.Marshal(struct {
-		Text string          `json:"text"`
-		Data json.RawMessage `json:"data"`
-	}{res.Text, res.Data})
-}
-
-// method finds the Spec and, of the host's own commands, the verb of a method.
-func (h *Host) method(ctx context.Context, method string) (*plugin.Spec, string, error) {
-	for _, d := range h.own {
-		spec := d.Spec()
-		for _, v := range spec.Verbs {
-			if method == spec.Command+"."+v.Name {
-				return &spec, v.Name, nil
-			}
-		}
-	}
-	for _, p := range h.plugins {
-		for _, c := range p.Manifest.Commands {
-			if method == c+".invoke" {
-				spec, err := h.spec(ctx, p)
-				return spec, "", err
-			}
-		}
-	}
-	return nil, "", plugin.Errorf(plugin.Usage, "unknown method %q", method)
 }
 
 // Follow is Dispatch for a chat: it also tells which session the call made the

@@ -341,7 +341,7 @@ func TestCall(t *testing.T) {
 	if ref, err := h.Resolve(t.Context(), "", ""); err != nil || ref.ID != "one" {
 		t.Errorf("active session = %v, %v, want one", ref, err)
 	}
-	out, err := h.Call(t.Context(), plugin.CallerRPC, "probe.invoke", json.RawMessage(`{"action": "session", "session": "two"}`))
+	out, err := h.Call(t.Context(), plugin.CallerRPC, "probe.invoke", json.RawMessage(`{"action": "session", "session": "two"}`), nil)
 	if err != nil || string(out) != "{}" {
 		t.Errorf("probe.invoke = %s, %v", out, err)
 	}
@@ -354,7 +354,7 @@ func TestCall(t *testing.T) {
 		{"probe.invoke", `[`, plugin.Usage},
 		{"sessions.use", `{"id": "three"}`, plugin.NotFound},
 	} {
-		if _, err := h.Call(t.Context(), plugin.CallerRPC, tt.method, json.RawMessage(tt.params)); !errors.Is(err, &plugin.Error{Code: tt.code}) {
+		if _, err := h.Call(t.Context(), plugin.CallerRPC, tt.method, json.RawMessage(tt.params), nil); !errors.Is(err, &plugin.Error{Code: tt.code}) {
 			t.Errorf("Call(%s, %s): %v, want %s", tt.method, tt.params, err, tt.code)
 		}
 	}

@@ -311,7 +311,7 @@ func (r *runtime) Call(ctx context.Context, method string, params json.RawMessag
 	if err := r.allow(plugin.PermRPC(method)); err != nil {
 		return nil, err
 	}
-	return r.host.Call(ctx, plugin.PluginCaller(r.manifest.ID), method, params)
+	return r.host.Call(ctx, plugin.PluginCaller(r.manifest.ID), method, params, nil)
 }
 
 func refIn(ref plugin.SessionRef) session.Ref {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"sess/plugin"
@@ -69,3 +70,7 @@ type Subscription interface {
 	Next(ctx context.Context) (Event, error)
 	Close()
 }
+
+// ErrUnknownMethod is the cause of the error that [Host].Call answers for a
+// method that there is not.
+var ErrUnknownMethod = errors.New("unknown method")
