@@ -84,6 +84,7 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/", true, s.serveRoot},
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
+		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, "/tools/invoke", false, s.serveTool},
