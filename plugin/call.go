@@ -66,6 +66,20 @@ type Result struct {
 	// Notices are warnings for people that belong to no one answer: the command
 	// line prints them on stderr, a chat beside the answer.
 	Notices []string
+	// Page says which part of a list Data is, where the verb gives lists in
+	// parts; otherwise it is nil.
+	Page *Page
+}
+
+// Page tells about one part of a list.
+type Page struct {
+	// Total is how many items match, on all pages together.
+	Total int64 `json:"total"`
+	// Next is what the verb's flag --after takes to go on behind this page; ""
+	// on the last one. It stands for a place in the list's order, not for a
+	// count, so a walk meets every item that stays exactly once, whatever is
+	// added or deleted meanwhile. Only the verb that gave it can read it.
+	Next string `json:"next,omitempty"`
 }
 
 // Progress is one step of a long operation. Done and Total are counts of Unit;

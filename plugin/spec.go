@@ -61,6 +61,15 @@ type Verb struct {
 	Internal bool `json:"internal,omitempty"`
 }
 
+// The flags of a verb that gives a list in parts; see [Page].
+const (
+	FlagLimit = "limit" // at most so many items
+	FlagAfter = "after" // go on behind a page: its Next
+)
+
+// Paged reports whether the verb gives a list in parts.
+func (v *Verb) Paged() bool { return v.Flag(FlagLimit) != nil && v.Flag(FlagAfter) != nil }
+
 // Type is the type of an argument's or flag's value.
 type Type string
 

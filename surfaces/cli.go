@@ -105,6 +105,10 @@ func RenderCLI(result plugin.Result, err error, opts CLIOptions) CLIOutput {
 		fmt.Fprintln(&stdout, Printable(result.Text))
 	}
 	if !opts.Quiet {
+		if opts.JSON && result.Page != nil && result.Page.Next != "" { // a text says it itself
+			fmt.Fprintf(&stderr, "note: these are not all %d; for the next ones add --%s=%s\n",
+				result.Page.Total, plugin.FlagAfter, Printable(result.Page.Next))
+		}
 		for _, n := range result.Notices {
 			fmt.Fprintln(&stderr, "note: "+Printable(n))
 		}

@@ -28,11 +28,12 @@ var arrows = []arrowRow{
 	{"cmd/sess", []string{"*"}, "wiring: the one place that knows all parts"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
-		"dispatch", "host/chat", "host/models", "host/server", "host/supervise", "plugin", "store/chunk", "store/durable",
-		"store/session", "store/transcript", "surfaces",
+		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "store/chunk",
+		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
 	{"host/models", []string{"plugin", "store/transcript"}, "a model turns records into events; it keeps nothing"},
+	{"host/schema", []string{"plugin"}, "checks values of anything; of the contract it knows how to guess a word"},
 	{"host/server", []string{"plugin", "surfaces"}, "mounts what the surfaces derive; what answers is handed to it"},
 	{"host/supervise", []string{"plugin", "plugin/wire"}, "starts and watches processes, whatever they do"},
 	{"plugin", []string{"store/transcript"}, "the contract shares the record types and nothing else"},
@@ -74,18 +75,21 @@ type moduleRow struct {
 }
 
 var modules = []moduleRow{
+	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
+	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
+	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started"},
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
 	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
+	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"host"}, "configuration is validated in one place"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
 	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},
 	{"golang.org/x/term", []string{"cmd/sess"}, "only the command knows its terminal"},
-	{"golang.org/x/text", []string{"host", "plugin/sess"}, "messages of the validator; names as people type them"},
+	{"golang.org/x/text", []string{"plugin/sess"}, "names as people type them"},
 	{"google.golang.org/grpc", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},
 	{"google.golang.org/protobuf", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},
 }

@@ -41,7 +41,10 @@ type app struct {
 	defaults bool
 	// stays opens the host for a conversation: the plugins' schedules run.
 	stays bool
-	local []*dispatch.Dispatcher
+	// shown is true when the answer has been printed already.
+	shown   bool
+	local   []*dispatch.Dispatcher
+	program *host.Program
 }
 
 // builtins lists the bundled plugins.
@@ -65,19 +68,22 @@ func (a *app) run(ctx context.Context) int {
 	if len(a.args) > 0 && a.args[0] == "__complete" {
 		return a.complete(ctx, a.args[1:])
 	}
-	res, effect, err := a.command(ctx)
+	reply := a.command(ctx)
 	if a.host != nil {
 		// The end of the call's context must not cut the plugins' own end short.
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 		defer cancel()
-		if cerr := a.host.Close(end); cerr != nil && err == nil {
-			err = cerr
+		if err := a.host.Close(end); err != nil && reply.Err == nil {
+			reply.Err = err
 		}
 	}
-	out := surfaces.RenderCLI(res, err, surfaces.CLIOptions{
-		Prog: prog, JSON: a.flags.JSON, Quiet: a.flags.Quiet, Effect: effect,
+	if a.shown && reply.Err == nil {
+		return a.print(surfaces.CLIOutput{})
+	}
+	out := surfaces.RenderCLI(reply.Result, reply.Err, surfaces.CLIOptions{
+		Prog: prog, JSON: reply.JSON, Quiet: reply.Quiet, Effect: reply.Effect,
 	})
-	if _, ok := errors.AsType[*shownError](err); ok {
+	if _, ok := errors.AsType[*shownError](reply.Err); ok {
 		out.Stderr = nil
 	}
 	return a.print(out)
@@ -98,47 +104,54 @@ func (a *app) print(out surfaces.CLIOutput) int {
 	return exit
 }
 
-// command parses the command line and does what it says.
-func (a *app) command(ctx context.Context) (plugin.Result, plugin.Effect, error) {
-	var res plugin.Result
-	fail := func(err error) (plugin.Result, plugin.Effect, error) { return res, plugin.EffectWrite, err }
+// command does what the command line says.
+func (a *app) command(ctx context.Context) host.Reply {
 	var err error
 	if a.local, err = a.localCommands(); err != nil {
-		return fail(err)
+		return host.Reply{Err: err}
 	}
+	a.program = newProgram(a.local)
 	// Which flags belong to a verb is known from the Specs, which lie in the
 	// home; where the home is, a first pass without them tells.
 	first, words, _ := surfaces.SplitHostFlags(a.args, func([]string) *plugin.Verb { return nil })
-	a.flags = first // should the next step fail, its error is printed as asked for
-	var find surfaces.FindVerb = func(words []string) *plugin.Verb { return a.find(ctx, words) }
-	if len(words) == 0 || a.localFor(words[0]) != nil || words[0] == "help" {
-		find = a.findLocal
-	}
-	flags, argv, err := surfaces.SplitHostFlags(a.args, find)
-	if err != nil {
-		return fail(err)
-	}
-	if a.flags = flags; flags.Home != first.Home {
-		if err := a.closeHost(ctx); err != nil {
-			return fail(err)
-		}
+	a.flags = first
+	topic := words
+	if len(topic) > 0 && topic[0] == "help" {
+		topic = topic[1:]
 	}
 	switch {
-	case flags.Version:
-		argv = []string{"version"}
-	case len(argv) == 0, argv[0] == "help", flags.Help:
-		res, err := a.help(ctx, argv)
+	case len(words) == 0 && first.Version:
+		return a.own(ctx, []string{"version"})
+	case len(topic) > 0 && a.localFor(topic[0]) != nil:
+		flags, argv, err := surfaces.SplitHostFlags(a.args, a.program.Find)
 		if err != nil {
-			return fail(err)
+			return a.reply(plugin.Result{}, plugin.EffectWrite, err)
 		}
-		res.Data, err = json.Marshal(res.Text)
-		return res, plugin.EffectRead, err
+		if a.flags = flags; flags.Version {
+			argv = []string{"version"}
+		} else if flags.Help || argv[0] == "help" {
+			return a.help(argv)
+		}
+		return a.own(ctx, argv)
 	}
-	return a.dispatch(ctx, argv)
+	return a.hosted(ctx, words)
 }
 
-// dispatch sends argv to whom it is for.
-func (a *app) dispatch(ctx context.Context, argv []string) (plugin.Result, plugin.Effect, error) {
+// reply is an answer that is printed as the flags say.
+func (a *app) reply(res plugin.Result, effect plugin.Effect, err error) host.Reply {
+	return host.Reply{Result: res, Effect: effect, Err: err, JSON: a.flags.JSON, Quiet: a.flags.Quiet}
+}
+
+// help is the help for a command of the program's own.
+func (a *app) help(argv []string) host.Reply {
+	text, _, err := a.program.Help(argv)
+	data, merr := json.Marshal(text)
+	return a.reply(plugin.Result{Text: text, Data: data}, plugin.EffectRead, cmp.Or(err, merr))
+}
+
+// own answers a command of the program's own.
+func (a *app) own(ctx context.Context, argv []string) host.Reply {
+	d := a.localFor(argv[0])
 	call := plugin.Call{
 		Argv:    argv,
 		Agent:   a.flags.Agent,
@@ -147,74 +160,65 @@ func (a *app) dispatch(ctx context.Context, argv []string) (plugin.Result, plugi
 		Caller:  plugin.CallerCLI,
 	}
 	call.Cwd, _ = os.Getwd()
-	if d := a.localFor(argv[0]); d != nil {
-		spec := d.Spec()
-		if spec.Command == argv[0] {
-			call.Argv = argv[1:]
-		}
-		res, err := d.Dispatch(ctx, call, nil)
-		v, _ := spec.Find(call.Argv)
-		return res, effect(v), err
+	spec := d.Spec()
+	if spec.Command == argv[0] {
+		call.Argv = argv[1:]
 	}
+	effect := plugin.EffectWrite
+	if v, _ := spec.Find(call.Argv); v != nil {
+		effect = v.Effect
+	}
+	res, err := d.Dispatch(ctx, call, nil)
+	return a.reply(res, effect, err)
+}
+
+// hosted answers what needs a host. words are those of the line, as far as can
+// be told without one.
+func (a *app) hosted(ctx context.Context, words []string) host.Reply {
+	line := host.Line{Args: a.args, Home: a.flags.Home, Project: a.getenv("SESS_PROJECT"), Session: a.getenv("SESS_SESSION")}
+	line.Cwd, _ = os.Getwd()
+	help := len(words) == 0 || words[0] == "help" || a.flags.Help
+	for try := 0; ; try++ {
+		reply, err := a.answer(ctx, line, help)
+		switch {
+		case err != nil:
+			return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+		case reply.OtherHome != nil && try > 0:
+			// The verbs of one home say that the other is meant, and back.
+			return a.reply(plugin.Result{}, plugin.EffectWrite, plugin.Errorf(plugin.Usage, "it is not clear which home is meant").
+				WithHint("write --home before the verb, and -- before words that look like flags"))
+		case reply.OtherHome != nil:
+			a.flags.Home, line.Home = *reply.OtherHome, *reply.OtherHome
+			if err := a.closeHost(ctx); err != nil {
+				return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+			}
+		case reply.Own != nil:
+			a.flags.JSON, a.flags.Quiet = reply.JSON, reply.Quiet
+			return a.own(ctx, reply.Own)
+		default:
+			return reply
+		}
+	}
+}
+
+// answer has a line answered by a host of this process.
+func (a *app) answer(ctx context.Context, line host.Line, help bool) (host.Reply, error) {
 	h, err := a.open(ctx)
+	var notices []string
+	if help && errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
+		// A wrong configuration must not keep anybody from reading help.
+		line.HelpOnly = plugin.AsError(err)
+		notices, a.defaults = []string{line.HelpOnly.Text()}, true
+		h, err = a.open(ctx)
+	}
 	if err != nil {
-		return plugin.Result{}, plugin.EffectWrite, err
+		return host.Reply{}, err
 	}
-	commands := a.commands(ctx)
-	spec, verb, rest := commands.Resolve(argv)
-	if spec == nil {
-		_, err := h.Spec(ctx, prog) // why the program's own verbs are not there
-		return plugin.Result{}, plugin.EffectWrite, cmp.Or(err, error(plugin.Errorf(plugin.Usage, "unknown command %q", argv[0])))
-	}
-	if verb == nil && spec.Command == prog && len(rest) == len(argv) {
-		if err := a.unknown(commands, argv[0]); err != nil {
-			return plugin.Result{}, plugin.EffectWrite, err
-		}
-	}
-	call.Argv = append([]string{spec.Command}, rest...)
 	progress := newProgress(a.stderr, a.flags.Quiet)
-	res, err := h.Dispatch(ctx, call, progress.report)
+	reply := h.CommandLine(ctx, a.program, line, plugin.CallerCLI, progress.report)
 	progress.done()
-	return res, effect(verb), err
-}
-
-func effect(v *plugin.Verb) plugin.Effect {
-	if v == nil {
-		return plugin.EffectWrite
-	}
-	return v.Effect
-}
-
-// unknown is the error for a first word that is neither a command nor a verb;
-// nil lets the verbs' own dispatcher answer.
-func (a *app) unknown(commands *surfaces.Commands, word string) error {
-	var names []string
-	for _, c := range commands.Host {
-		names = append(names, c.Value)
-	}
-	for _, s := range commands.Specs {
-		if s.Command != prog {
-			names = append(names, s.Command)
-			continue
-		}
-		for _, v := range s.Verbs {
-			if strings.HasPrefix(v.Name, word+" ") {
-				return nil // the first of two words: the dispatcher lists the second
-			}
-			if !v.Internal {
-				names = append(append(names, v.Name), v.Aliases...)
-			}
-		}
-	}
-	if strings.HasPrefix(word, "-") {
-		return plugin.Errorf(plugin.Usage, "unknown flag %s before a command", word).
-			WithHint("leave it out; %s help <verb> lists the flags of a verb", prog)
-	}
-	e := plugin.Errorf(plugin.Usage, "unknown command %q", word)
-	if near := plugin.Nearest(word, names); len(near) > 0 {
-		return e.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, ", "))
-	}
-	return e.WithHint("sess help lists the commands")
+	reply.Result.Notices = append(notices, reply.Result.Notices...)
+	return reply, nil
 }
 
 // homeDir is the folder where everything is kept.
@@ -261,7 +265,7 @@ func (a *app) closeHost(ctx context.Context) error {
 		return nil
 	}
 	h := a.host
-	a.host = nil
+	a.host, a.defaults = nil, false
 	return h.Close(ctx)
 }
 
@@ -277,49 +281,23 @@ func (a *app) logger() *slog.Logger {
 	return logger
 }
 
-// commands lists everything that can stand first on the command line.
+// newProgram is the command line over the program's own commands.
+func newProgram(local []*dispatch.Dispatcher) *host.Program {
+	p := &host.Program{Name: prog, Top: topCommand}
+	for _, d := range local {
+		p.Local = append(p.Local, d.Spec())
+	}
+	return p
+}
+
+// commands lists everything that can stand first on the command line, as far as
+// it can be told.
 func (a *app) commands(ctx context.Context) *surfaces.Commands {
-	c := &surfaces.Commands{Prog: prog}
 	h, err := a.open(ctx)
-	if err == nil {
-		for _, spec := range h.Specs(ctx) {
-			c.Specs = append(c.Specs, *spec)
-		}
-		c.Specs = append(c.Specs, h.OwnSpecs()...)
+	if err != nil {
+		return a.program.Commands()
 	}
-	for _, d := range a.local {
-		spec := d.Spec()
-		if spec.Command != topCommand {
-			c.Specs = append(c.Specs, spec)
-			continue
-		}
-		for _, v := range spec.Verbs {
-			c.Host = append(c.Host, plugin.Candidate{Value: v.Name, Help: v.Summary})
-		}
-	}
-	c.Host = append(c.Host, plugin.Candidate{Value: "help", Help: "Tell how something is used"})
-	return c
-}
-
-// find resolves the verb that words begin with.
-func (a *app) find(ctx context.Context, words []string) *plugin.Verb {
-	if v := a.findLocal(words); v != nil {
-		return v
-	}
-	return a.commands(ctx).Find(words)
-}
-
-func (a *app) findLocal(words []string) *plugin.Verb {
-	d := a.localFor(words[0])
-	if d == nil {
-		return nil
-	}
-	spec := d.Spec()
-	if spec.Command == words[0] {
-		words = words[1:]
-	}
-	v, _ := spec.Find(words)
-	return v
+	return h.ProgramCommands(ctx, a.program)
 }
 
 // localFor is the command of this process, without a host, that word begins.

@@ -26,6 +26,7 @@ func (a *app) complete(ctx context.Context, words []string) int {
 	if a.local, err = a.localCommands(); err != nil {
 		return plugin.ExitOK
 	}
+	a.program = newProgram(a.local)
 	flags, _, _ := surfaces.SplitHostFlags(words, func([]string) *plugin.Verb { return nil })
 	a.flags.Home = flags.Home
 	commands := a.commands(ctx)

@@ -358,8 +358,12 @@ func (c *rpcConn) progress(req *jrpc2.ParsedRequest) plugin.ProgressFunc {
 		return nil
 	}
 	return func(p plugin.Progress) {
+		told, err := notification("progress", progressParams{json.RawMessage(req.ID), p.Stage, p.Done, p.Total, p.Unit})
+		if err != nil {
+			return // the id is JSON, and the rest can be encoded
+		}
 		select {
-		case c.out <- notification("progress", progressParams{json.RawMessage(req.ID), p.Stage, p.Done, p.Total, p.Unit}):
+		case c.out <- told:
 		default: // the next one tells more
 		}
 	}
@@ -435,7 +439,12 @@ func (c *rpcConn) subscribe(params json.RawMessage) (any, error) {
 			if err != nil {
 				return
 			}
-			c.send(notification("event", eventParams{id, e}))
+			told, err := notification("event", eventParams{id, e})
+			if err != nil {
+				c.log.Warn("event left out", "kind", e.Kind, "err", err)
+				continue
+			}
+			c.send(told)
 		}
 	})
 	return map[string]string{"subscription": id}, nil
@@ -587,18 +596,14 @@ func encodeLine(v any) ([]byte, error) {
 
 func failRPC(id json.RawMessage, failure surfaces.RPCError) []byte {
 	out, err := encodeRPC(rpcResponse{ID: id, Error: &failure})
-	if err != nil {
-		panic("server: encode an error: " + err.Error()) // it holds strings and the client's id, which was parsed
+	if err != nil { // an id that is no JSON: a request's was parsed
+		return []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"the error cannot be told","data":{"code":"internal"}}}`)
 	}
 	return out
 }
 
-func notification(method string, params any) []byte {
-	out, err := encodeLine(rpcRequest{jrpc2.Version, method, params})
-	if err != nil {
-		panic("server: encode a notification: " + err.Error()) // it holds strings, numbers and what was JSON before
-	}
-	return out
+func notification(method string, params any) ([]byte, error) {
+	return encodeLine(rpcRequest{jrpc2.Version, method, params})
 }
 
 // joinRPC puts the answers to one message together; nil is none.

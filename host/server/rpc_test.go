@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,7 +111,7 @@ func (s *rpcSub) Next(ctx context.Context) (Event, error) {
 
 func (s *rpcSub) Close() { s.once.Do(func() { close(s.closed) }) }
 
-// rpcServer is an [rpc] that is reached by all transports.
+// rpcServer is a server that listens for all transports.
 type rpcServer struct {
 	*rpc
 	host   *rpcHost
@@ -121,50 +120,76 @@ type rpcServer struct {
 	stop   func() // closes it, and waits
 }
 
-const testLimit = 2 << 20
+const (
+	testLimit = 2 << 20
+	testToken = "let-me-in"
+)
 
-func startRPC(t *testing.T) *rpcServer {
+func startRPC(t *testing.T, o Options) *rpcServer {
 	t.Helper()
-	s := &rpcServer{host: newRPCHost()}
-	s.rpc = newRPC(s.host, slog.New(slog.DiscardHandler), testLimit, time.Minute)
-	s.socketLimit = testLimit
-	s.socket = filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", s.socket)
+	s := &rpcServer{host: newRPCHost(), socket: filepath.Join(t.TempDir(), "s")}
+	o.Token, o.BodyLimit = testToken, testLimit
+	server, err := New(s.host, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.rpc = server.rpc
+	s.socketLimit = testLimit
+	socket, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + web.Addr().String() + "/rpc"
 	ctx, cancel := context.WithCancel(context.Background())
-	var served, sockets sync.WaitGroup
+	var served sync.WaitGroup
 	served.Go(func() {
-		if err := s.serveLines(ctx, l); err != nil {
-			t.Errorf("serveLines: %v", err)
+		if err := server.ServeSocket(ctx, socket); err != nil {
+			t.Errorf("ServeSocket: %v", err)
 		}
 	})
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sockets.Add(1)
-		defer sockets.Done()
-		var err error
-		if r.Method == http.MethodPost {
-			err = s.servePost(w, r)
-		} else {
-			err = s.serveWebSocket(ctx, w, r)
+	served.Go(func() {
+		if err := server.Serve(ctx, web); err != nil {
+			t.Errorf("Serve: %v", err)
 		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	}))
-	s.url = web.URL
+	})
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		served.Wait()
-		web.Close()
-		sockets.Wait()
 		if n := s.kinds[kindSocket] + s.kinds[kindWebSocket]; n != 0 {
 			t.Errorf("%d connections are left", n)
 		}
 	})
 	t.Cleanup(s.stop)
 	return s
+}
+
+// request makes a request with the token.
+func (s *rpcServer) request(ctx context.Context, method, body string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+testToken)
+	req.Header.Set("Content-Type", "application/json")
+	return req, nil
+}
+
+func (s *rpcServer) ask(ctx context.Context, method, body string) (status int, answer string, err error) {
+	req, err := s.request(ctx, method, body)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data), err
 }
 
 // line is a connection over the socket.
@@ -202,21 +227,17 @@ func (l *line) hear() string {
 
 func (s *rpcServer) post(t *testing.T, body string) (status int, answer string) {
 	t.Helper()
-	resp, err := http.Post(s.url, "application/json", strings.NewReader(body))
+	status, answer, err := s.ask(t.Context(), http.MethodPost, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, strings.TrimSuffix(string(data), "\n")
+	return status, answer
 }
 
+// websocket opens one as a page does: with the token among the subprotocols.
 func (s *rpcServer) websocket(t *testing.T, protocols ...string) *websocket.Conn {
 	t.Helper()
-	conn, _, err := websocket.Dial(t.Context(), s.url, &websocket.DialOptions{Subprotocols: protocols})
+	conn, _, err := websocket.Dial(t.Context(), s.url, &websocket.DialOptions{Subprotocols: append(protocols, protocolPrefix+testToken)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +251,7 @@ func TestRPCMessages(t *testing.T) {
 	t.Parallel()
 	const sendThat = `"hint":"send {\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"sess.invoke\", \"params\": {\"action\": \"list\"}}, or a list of such"`
 	const sendOnly = `"hint":"send jsonrpc, id, method and params, and nothing else"`
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn, ws := s.dial(t), s.websocket(t)
 	for _, tt := range []struct {
 		name, message, want string
@@ -275,7 +296,7 @@ func TestRPCMessages(t *testing.T) {
 // A notification is done and not answered.
 func TestRPCNotification(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	const note = `{"jsonrpc":"2.0","method":"until","params":["%s"]}`
 	if status, got := s.post(t, fmt.Sprintf(note, "post")); status != http.StatusNoContent || got != "" {
 		t.Errorf("POST of a notification answered %d %q, want 204", status, got)
@@ -299,7 +320,7 @@ func TestRPCNotification(t *testing.T) {
 // Every code of ours comes back as it was, with hint and details.
 func TestRPCCodes(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn := s.dial(t)
 	for _, info := range plugin.Codes() {
 		conn.say(`{"jsonrpc":"2.0","id":1,"method":"fail","params":[%q]}`, info.Code)
@@ -330,14 +351,19 @@ type rpcErrorSeen struct {
 // A client that was not written here understands it.
 func TestRPCOtherClient(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn, err := net.Dial("unix", s.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var told sync.Mutex // guards steps
 	var steps []string
 	client := jrpc2.NewClient(channel.Line(conn, conn), &jrpc2.ClientOptions{
-		OnNotify: func(r *jrpc2.Request) { steps = append(steps, r.ParamString()) },
+		OnNotify: func(r *jrpc2.Request) {
+			told.Lock()
+			defer told.Unlock()
+			steps = append(steps, r.ParamString())
+		},
 	})
 	var got map[string]any
 	if err := client.CallResult(t.Context(), "progress", nil, &got); err != nil {
@@ -359,6 +385,7 @@ func TestRPCOtherClient(t *testing.T) {
 		`{"requestId":1,"stage":"counting","done":2,"total":3,"unit":"things"}`,
 		`{"requestId":1,"stage":"counting","done":3,"total":3,"unit":"things"}`,
 	}
+	slices.Sort(steps) // that client tells them in any order
 	if diff := cmp.Diff(want, steps); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
 	}
@@ -368,9 +395,8 @@ func TestRPCOtherClient(t *testing.T) {
 // incident and tells nothing else.
 func TestRPCPanic(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
 	var log bytes.Buffer
-	s.log = slog.New(slog.NewJSONHandler(&log, nil))
+	s := startRPC(t, Options{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	conn := s.dial(t)
 	for _, method := range []string{"panic", "broken"} {
 		conn.say(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
@@ -399,7 +425,7 @@ func TestRPCPanic(t *testing.T) {
 // A message that is too large is refused by its size; the connection goes on.
 func TestRPCLimit(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn, ws := s.dial(t), s.websocket(t)
 	message := func(size int) string {
 		const head, tail = `{"jsonrpc":"2.0","id":1,"method":"echo","params":["`, `"]}`
@@ -438,7 +464,7 @@ func TestRPCLimit(t *testing.T) {
 // A call is cancelled by name; others go on.
 func TestRPCCancel(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn := s.dial(t)
 	conn.say(`{"jsonrpc":"2.0","id":"a","method":"wait","params":["a"]}`)
 	conn.say(`{"jsonrpc":"2.0","id":7,"method":"wait","params":["7"]}`)
@@ -475,7 +501,7 @@ func TestRPCCancel(t *testing.T) {
 // A client that goes takes its calls and subscriptions with it.
 func TestRPCDisconnect(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	const call = `{"jsonrpc":"2.0","id":1,"method":"wait"}`
 	leave := map[string]func(){
 		"socket": func() {
@@ -496,13 +522,9 @@ func TestRPCDisconnect(t *testing.T) {
 		},
 		"post": func() {
 			ctx, cancel := context.WithCancel(t.Context())
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(call))
-			if err != nil {
-				t.Fatal(err)
-			}
 			done := make(chan error, 1)
 			go func() {
-				_, err := http.DefaultClient.Do(req)
+				_, _, err := s.ask(ctx, http.MethodPost, call)
 				done <- err
 			}()
 			<-s.host.started
@@ -525,7 +547,7 @@ func TestRPCDisconnect(t *testing.T) {
 // do.
 func TestRPCEvents(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	one, two := s.dial(t), s.dial(t)
 	one.say(`{"jsonrpc":"2.0","id":1,"method":"events.subscribe","params":{"kinds":["sess"],"project":"p","session":"s"}}`)
 	if got, want := one.hear(), `{"jsonrpc":"2.0","id":1,"result":{"subscription":"1"}}`; got != want {
@@ -568,7 +590,7 @@ func TestRPCEvents(t *testing.T) {
 // A client that asks and does not read holds up nobody but itself.
 func TestRPCSlowReader(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	slow := s.dial(t)
 	slow.say(`{"jsonrpc":"2.0","id":0,"method":"events.subscribe"}`)
 	slow.hear()
@@ -597,7 +619,7 @@ func TestRPCSlowReader(t *testing.T) {
 // goes on; a cancel still works.
 func TestRPCManyCalls(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn := s.dial(t)
 	for i := range maxCalls {
 		conn.say(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, i)
@@ -625,7 +647,7 @@ func TestRPCManyCalls(t *testing.T) {
 // More than so many connections are refused in words.
 func TestRPCManyConnections(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	for range maxConns {
 		s.dial(t).say(`{"jsonrpc":"2.0","id":1,"method":"until"}`)
 	}
@@ -652,7 +674,7 @@ func TestRPCManyConnections(t *testing.T) {
 // and cuts those that take too long.
 func TestRPCStop(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	conn, idle := s.dial(t), s.dial(t)
 	idle.say(`{"jsonrpc":"2.0","id":1,"method":"events.subscribe"}`)
 	idle.hear()
@@ -677,14 +699,20 @@ func TestRPCStop(t *testing.T) {
 	}
 	<-stopped
 
-	s = startRPC(t)
-	s.grace = time.Millisecond
+	s = startRPC(t, Options{Grace: time.Millisecond})
 	conn = s.dial(t)
 	conn.say(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)
 	<-s.host.started
+	ws := s.websocket(t)
+	if err := ws.Write(t.Context(), websocket.MessageText, []byte(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)); err != nil {
+		t.Fatal(err)
+	}
+	<-s.host.started
 	s.stop()
-	if cause := <-s.host.ended; !errors.Is(cause, errStopping) {
-		t.Errorf("a call that takes too long ended by %v", cause)
+	for range 2 {
+		if cause := <-s.host.ended; !errors.Is(cause, errStopping) {
+			t.Errorf("a call that takes too long ended by %v", cause)
+		}
 	}
 }
 
@@ -692,33 +720,78 @@ func TestRPCStop(t *testing.T) {
 // token, if there is another.
 func TestRPCSubprotocol(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
+	if got := s.websocket(t).Subprotocol(); got != protocolPrefix+testToken {
+		t.Errorf("chosen: %q, want the only one", got)
+	}
+	if got := s.websocket(t, "jsonrpc").Subprotocol(); got != "jsonrpc" {
+		t.Errorf("chosen: %q, want that without the token", got)
+	}
+	if status, body, err := s.ask(t.Context(), http.MethodGet, ""); err != nil || status != http.StatusUpgradeRequired || !strings.Contains(body, "is for WebSockets") {
+		t.Errorf("GET without an upgrade: %d %s, %v", status, body, err)
+	}
+}
+
+// Whoever has not the token, or comes from a strange page, gets no connection.
+func TestRPCAccess(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := startRPC(t, Options{AllowedOrigins: []string{"https://notes.example"}, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	bearer := func(values ...string) http.Header { return http.Header{"Authorization": values} }
+	page := func(origin, token string) http.Header {
+		return http.Header{"Origin": {origin}, "Sec-Websocket-Protocol": {"jsonrpc, bearer." + token}}
+	}
 	for _, tt := range []struct {
-		offered []string
-		want    string
+		name   string
+		header http.Header
+		status int
 	}{
-		{nil, ""},
-		{[]string{"bearer.secret", "jsonrpc"}, "jsonrpc"},
-		{[]string{"bearer.secret"}, "bearer.secret"},
+		{"nothing", http.Header{}, 401},
+		{"an empty token", bearer("Bearer "), 401},
+		{"another token", bearer("Bearer " + testToken + "2"), 401},
+		{"a part of the token", bearer("Bearer let"), 401},
+		{"another scheme", bearer("Basic " + testToken), 401},
+		{"two blanks", bearer("Bearer  " + testToken), 401},
+		{"two headers", bearer("Bearer "+testToken, "Bearer "+testToken), 401},
+		{"a header and a wrong subprotocol", http.Header{"Authorization": {"Bearer x"}, "Sec-Websocket-Protocol": {"bearer." + testToken}}, 401},
+		{"an empty subprotocol", http.Header{"Sec-Websocket-Protocol": {"bearer."}}, 401},
+		{"two subprotocols", http.Header{"Sec-Websocket-Protocol": {"bearer." + testToken + ", bearer." + testToken}}, 401},
+		{"the token", bearer("Bearer " + testToken), 101},
+		{"the token in lower case", bearer("bearer " + testToken), 101},
+		{"a page that may", page("https://notes.example", testToken), 101},
+		{"a page that may, without the token", page("https://notes.example", "x"), 401},
+		{"a strange page", page("https://evil.example", testToken), 403},
+		{"a page without a name", page("null", testToken), 403},
+		{"a page of another port", page("http://127.0.0.1:1", testToken), 403},
 	} {
-		if got := s.websocket(t, tt.offered...).Subprotocol(); got != tt.want {
-			t.Errorf("of %q was chosen %q, want %q", tt.offered, got, tt.want)
+		header := tt.header.Clone()
+		for k, v := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
+			header.Set(k, v)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = header
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.status {
+			t.Errorf("%s: status %d, want %d", tt.name, resp.StatusCode, tt.status)
 		}
 	}
-	resp, err := http.Get(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 400 || !strings.Contains(string(body), "is for WebSockets") {
-		t.Errorf("GET without an upgrade: %d %s", resp.StatusCode, body)
+	s.stop()
+	if strings.Contains(log.String(), testToken) {
+		t.Errorf("the token stands in the log: %s", log.String())
 	}
 }
 
 // Many clients at once, on all transports, each get their own answers.
 func TestRPCManyClients(t *testing.T) {
 	t.Parallel()
-	s := startRPC(t)
+	s := startRPC(t, Options{})
 	const clients, calls = 64, 25
 	var all sync.WaitGroup
 	for n := range clients {
@@ -744,13 +817,8 @@ func TestRPCManyClients(t *testing.T) {
 				}
 			default:
 				ask = func(m string) (string, error) {
-					resp, err := http.Post(s.url, "application/json", strings.NewReader(m))
-					if err != nil {
-						return "", err
-					}
-					defer resp.Body.Close()
-					got, err := io.ReadAll(resp.Body)
-					return string(got), err
+					_, got, err := s.ask(t.Context(), http.MethodPost, m)
+					return got, err
 				}
 			}
 			for i := range calls {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/creachadair/jrpc2"
 
 	"sess/plugin"
 	"sess/surfaces"
@@ -170,21 +169,16 @@ func (r *rpc) serveLine(closing context.Context, conn net.Conn) {
 const acceptPause = 100 * time.Millisecond
 
 // serveWebSocket upgrades a request and answers what comes until the client goes
-// or closing ends. Who may do so, and from which page, was decided before. An
-// error is still to be answered.
-func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req *http.Request) error {
-	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
-		return plugin.Errorf(plugin.Usage, "GET %s is for WebSockets", req.URL.Path).
-			WithHint("POST a JSON-RPC 2.0 request, or upgrade to a WebSocket")
-	}
+// or closing ends. Who may do so, and from which page, was decided before.
+func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req *http.Request) {
 	conn, err := websocket.Accept(w, req, &websocket.AcceptOptions{
 		Subprotocols:       subprotocols(req.Header),
 		InsecureSkipVerify: true, // the server has rules of its own for pages
 		CompressionMode:    websocket.CompressionDisabled,
 	})
-	if err != nil {
+	if err != nil { // the client was told
 		r.log.DebugContext(req.Context(), "no websocket", "err", err)
-		return nil // it was answered
+		return
 	}
 	t := newSocketTransport(conn, r.limit)
 	if err := r.serve(closing, t, kindWebSocket, plugin.CallerRPC); err != nil {
@@ -192,7 +186,6 @@ func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req
 			r.log.DebugContext(req.Context(), "refuse a connection", "err", err)
 		}
 	}
-	return nil
 }
 
 // subprotocols lists what a client may get back of the ones that it offers, as a
@@ -202,7 +195,7 @@ func subprotocols(header http.Header) []string {
 	for _, line := range header.Values("Sec-WebSocket-Protocol") {
 		for p := range strings.SplitSeq(line, ",") {
 			p = strings.TrimSpace(p)
-			if strings.HasPrefix(p, "bearer.") {
+			if strings.HasPrefix(p, protocolPrefix) {
 				secret = append(secret, p)
 			} else {
 				plain = append(plain, p)
@@ -212,47 +205,29 @@ func subprotocols(header http.Header) []string {
 	return append(plain, secret...)
 }
 
-// servePost answers one request or one batch. When the client goes, its calls
-// are cancelled. The status is 200 whatever the calls have come to, 204 if no
-// answer was wanted, 400 where there was no request to answer and 413 for one
-// that is too large.
-func (r *rpc) servePost(w http.ResponseWriter, req *http.Request) error {
-	message, err := io.ReadAll(http.MaxBytesReader(w, req.Body, r.limit))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		e := &tooLarge{r.limit}
-		return writeRPC(w, http.StatusRequestEntityTooLarge, protocolFailure(nil, jrpc2.InvalidRequest, e.refusal()))
-	}
-	if err != nil {
-		return plugin.Errorf(plugin.Usage, "the request's body was cut off: %w", err)
-	}
+// post answers one request or one batch. The status is 200 whatever the calls
+// have come to, 204 where no answer is wanted, and 400 where there was no request.
+// The calls end with ctx, as when the client goes.
+func (r *rpc) post(ctx context.Context, message []byte) (status int, answer []byte) {
 	requests, batch, refusal := parseRPC(message)
 	if refusal != nil {
-		return writeRPC(w, http.StatusBadRequest, refusal)
+		return http.StatusBadRequest, refusal
 	}
 	answers := make([][]byte, len(requests))
 	var all sync.WaitGroup
-	for i, one := range requests {
-		if one.Error != nil {
-			answers[i] = refuseRPC(one)
+	for i, req := range requests {
+		if req.Error != nil {
+			answers[i] = refuseRPC(req)
 			continue
 		}
 		all.Go(func() {
-			result, err := r.call(req.Context(), plugin.CallerRPC, one, nil)
-			answers[i] = r.answer(req.Context(), one, result, err)
+			result, err := r.call(ctx, plugin.CallerRPC, req, nil)
+			answers[i] = r.answer(ctx, req, result, err)
 		})
 	}
 	all.Wait()
-	answer := joinRPC(answers, batch)
-	if answer == nil {
-		w.WriteHeader(http.StatusNoContent)
-		return nil
+	if answer = joinRPC(answers, batch); answer == nil {
+		return http.StatusNoContent, nil
 	}
-	return writeRPC(w, http.StatusOK, answer)
-}
-
-func writeRPC(w http.ResponseWriter, status int, answer []byte) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(answer, '\n')) // of a client that has gone nobody is left to be told
-	return nil
+	return http.StatusOK, answer
 }

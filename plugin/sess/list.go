@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -22,12 +23,12 @@ func listVerb() verb {
 			Aliases: []string{"ls", "show"},
 			Summary: "List the snapshots, newest first",
 			Help: "Auto-managed snapshots, those with a ~ in the name, are counted but not shown without --include-auto. " +
-				"Filters combine; --limit comes last.",
+				"Filters combine; --limit comes last, and --after goes on behind what it left.",
 			Examples: []string{"list", "list --tag=area=db --limit=5", "list --include-auto --prefix=pre-load~"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "only names that begin with this").Complete(completeSnapshot)
 				fs.Strings("tag", "only those with this tag: key=value")
-				fs.Int("limit", 0, "at most so many").Min(1)
+				fs.Paged()
 				fs.Bool("include-auto", false, "show auto-managed ones too")
 				fs.String("of-session", "", "only those of this session").Complete(completeSession)
 				fs.Bool("all-projects", false, "those of all projects of the agent")
@@ -44,6 +45,22 @@ type listed struct {
 	snapshot.Entry
 	project string
 }
+
+// compare orders the list: newest first, also of several pools.
+func (a listed) compare(b listed) int {
+	return cmp.Or(
+		b.Meta.UpdatedAt.Compare(a.Meta.UpdatedAt), cmp.Compare(b.Meta.ID, a.Meta.ID),
+		cmp.Compare(b.Name, a.Name), cmp.Compare(b.project, a.project),
+	)
+}
+
+// place says the same as compare in words. A damaged snapshot has no id.
+func (a listed) place() []string {
+	return []string{placeOf(a.Meta.UpdatedAt), a.Meta.ID, string(a.Name), a.project}
+}
+
+// placeOf writes a time so that a later one is the larger word.
+func placeOf(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000") }
 
 func list(ctx context.Context, r *request) (plugin.Result, error) {
 	tags, err := parsePairs("--tag", r.Strings("tag"))
@@ -76,11 +93,10 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 			}
 		}
 	}
-	// Each pool is in order; of several the newest come first as well.
-	slices.SortStableFunc(found, func(a, b listed) int { return b.Meta.UpdatedAt.Compare(a.Meta.UpdatedAt) })
-	matching := len(found)
-	if n := r.Int("limit"); n > 0 && n < int64(len(found)) {
-		found = found[:n]
+	slices.SortFunc(found, listed.compare)
+	found, page, err := dispatch.Paginate(r.Invocation, found, listed.place)
+	if err != nil {
+		return plugin.Result{}, err
 	}
 	data := make([]json.RawMessage, len(found)) // [] and never null
 	for i, e := range found {
@@ -96,7 +112,7 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 	}
 	body, err := json.Marshal(data)
-	return plugin.Result{Text: r.listText(found, matching, hidden, total), Data: body}, err
+	return plugin.Result{Text: r.listText(found, page, hidden, total), Data: body, Page: page}, err
 }
 
 // entries lists a pool that may not be there.
@@ -108,7 +124,7 @@ func (s *service) entries(ctx context.Context, k poolKey) ([]snapshot.Entry, err
 	return pool.List(ctx)
 }
 
-func (r *request) listText(found []listed, matching, hidden, total int) string {
+func (r *request) listText(found []listed, page *plugin.Page, hidden, total int) string {
 	var parts []string
 	if len(found) > 0 {
 		header := []string{"NAME", "MSGS", "SIZE", "UPDATED", "MODEL"}
@@ -121,8 +137,8 @@ func (r *request) listText(found []listed, matching, hidden, total int) string {
 		}
 		parts = append(parts, plugin.Table(header, rows))
 	}
-	if len(found) < matching {
-		parts = append(parts, fmt.Sprintf("%d of %d shown; raise --limit for more", len(found), matching))
+	if text := dispatch.PageText(len(found), page); text != "" {
+		parts = append(parts, text)
 	}
 	if hidden > 0 {
 		parts = append(parts, fmt.Sprintf("%d auto-managed hidden; --include-auto shows them", hidden))
@@ -130,9 +146,10 @@ func (r *request) listText(found []listed, matching, hidden, total int) string {
 	switch {
 	case total == 0:
 		parts = append([]string{"no snapshots yet; save one with: sess save <name>"}, parts...)
-	case len(found) == 0 && hidden == 0:
+	case page.Total > 0:
+	case hidden == 0:
 		parts = append(parts, "no snapshot matches; leave a filter out to see more")
-	case len(found) == 0:
+	default:
 		parts = append([]string{"no snapshots named by you"}, parts...)
 	}
 	return strings.Join(parts, "\n")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"sess/dispatch"
 	"sess/plugin"
@@ -16,7 +17,8 @@ func trashListVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "trash list",
 			Summary:  "List what was deleted, replaced or pruned",
-			Examples: []string{"trash list"},
+			Examples: []string{"trash list", "trash list --limit=20"},
+			Flags:    func(fs *dispatch.Flags) { fs.Paged() },
 			Effect:   plugin.EffectRead,
 		},
 		run: trashList,
@@ -33,6 +35,10 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 		if entries, err = pool.ListTrash(ctx); err != nil {
 			return plugin.Result{}, err
 		}
+	}
+	entries, page, err := dispatch.Paginate(r.Invocation, entries, trashPlace)
+	if err != nil {
+		return plugin.Result{}, err
 	}
 	data := make([]json.RawMessage, len(entries))
 	rows := make([][]string, len(entries))
@@ -55,12 +61,23 @@ func trashList(ctx context.Context, r *request) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 	}
-	text := "the trash is empty"
-	if len(entries) > 0 {
-		text = plugin.Table([]string{"NAME", "MSGS", "SIZE", "DELETED", "EXPIRES", "WHY"}, rows)
+	var parts []string
+	switch {
+	case page.Total == 0:
+		parts = append(parts, "the trash is empty")
+	case len(entries) > 0:
+		parts = append(parts, plugin.Table([]string{"NAME", "MSGS", "SIZE", "DELETED", "EXPIRES", "WHY"}, rows))
+	}
+	if text := dispatch.PageText(len(entries), page); text != "" {
+		parts = append(parts, text)
 	}
 	body, err := json.Marshal(data)
-	return plugin.Result{Text: text, Data: body}, err
+	return plugin.Result{Text: strings.Join(parts, "\n"), Data: body, Page: page}, err
+}
+
+// trashPlace names the place of an entry in the order of [snapshot.Pool.ListTrash].
+func trashPlace(e snapshot.TrashEntry) []string {
+	return []string{e.Op.ID, placeOf(e.DeletedAt), placeOf(e.Meta.UpdatedAt), e.Meta.ID, e.File}
 }
 
 func trashRestoreVerb() verb {

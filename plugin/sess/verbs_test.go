@@ -764,11 +764,22 @@ first   10    1.3K  2h ago   openai/gpt-5
 	w.says(`NAME   MSGS  SIZE  UPDATED  MODEL
 ----------------------------------------
 first  10    1.3K  2h ago   openai/gpt-5`, "list", "--tag=kind=x")
-	w.says(`NAME    MSGS  SIZE  UPDATED  MODEL
+	first := w.do("list", "--limit=1")
+	if first.Page == nil || first.Page.Total != 2 || first.Page.Next == "" {
+		t.Fatalf("list --limit=1: page %+v, want one of 2 and what follows", first.Page)
+	}
+	if diff := cmp.Diff(`NAME    MSGS  SIZE  UPDATED  MODEL
 -----------------------------------------
 second  10    1.3K  2h ago   openai/gpt-5
-1 of 2 shown; raise --limit for more
-1 auto-managed hidden; --include-auto shows them`, "list", "--limit=1")
+1 of 2 shown; for the next ones add --after=`+first.Page.Next+`
+1 auto-managed hidden; --include-auto shows them`, first.Text); diff != "" {
+		t.Errorf("list --limit=1 (-want +got):\n%s", diff)
+	}
+	w.says(`NAME   MSGS  SIZE  UPDATED  MODEL
+----------------------------------------
+first  10    1.3K  2h ago   openai/gpt-5
+1 of 2 shown; no more follow
+1 auto-managed hidden; --include-auto shows them`, "list", "--limit=1", "--after="+first.Page.Next)
 	w.says("no snapshot matches; leave a filter out to see more", "list", "--prefix=zz")
 	w.says("no snapshot matches; leave a filter out to see more", "list", "--of-session=other")
 	for _, bad := range []string{"0", "-1", "abc", "1.5", ""} {
@@ -793,6 +804,113 @@ second  10    1.3K  2h ago   openai/gpt-5
 	}
 	if got := w.do("list").Text; strings.Contains(got, "third") {
 		t.Errorf("project p2 lists\n%s", got)
+	}
+}
+
+// A walk over the pages of a list meets everything that stays exactly once, in
+// the list's order, whatever is added and taken away on the way.
+func TestWalkOverPages(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		list []string
+		add  func(w *world, name string)
+		drop func(w *world, name string)
+	}{
+		{
+			[]string{"list", "--all-projects"},
+			func(w *world, name string) { w.do("save", name) },
+			func(w *world, name string) { w.do("delete", name) },
+		},
+		{
+			[]string{"trash", "list"},
+			func(w *world, name string) { w.do("save", name); w.do("delete", name) },
+			func(w *world, name string) { w.do("trash", "restore", name) },
+		},
+	} {
+		t.Run(strings.Join(tt.list, " "), func(t *testing.T) {
+			t.Parallel()
+			const many, limit = 23, 5
+			w := newWorld(t, `{}`)
+			own, other := w.ref, w.session("other", "s2", 1)
+			for i := range many {
+				tt.add(w, fmt.Sprintf("s%02d", i))
+				if i%3 == 0 { // the others are of one instant
+					w.add(time.Second)
+				}
+			}
+			if tt.list[0] == "list" { // these have no id, and the second project's pool counts
+				if err := os.WriteFile(filepath.Join(w.pool(), "broken.sess.json"), []byte("no JSON"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				w.ref = other
+				tt.add(w, "theirs")
+				w.ref = own
+			}
+			names := func(argv ...string) []string {
+				var list []meta
+				w.decode(w.do(argv...), &list)
+				out := make([]string, len(list))
+				for i, m := range list {
+					out[i] = m.Name
+				}
+				return out
+			}
+			all := names(tt.list...)
+			var walked, dropped, unseen []string
+			argv := append(slices.Clone(tt.list), fmt.Sprintf("--limit=%d", limit))
+			for after := ""; ; {
+				page := argv
+				if after != "" {
+					page = append(slices.Clone(argv), "--after="+after)
+				}
+				got := names(page...)
+				walked = append(walked, got...)
+				result := w.do(page...)
+				if result.Page.Next == "" {
+					break
+				}
+				if len(got) != limit || result.Page.Total < int64(len(all)-3) {
+					t.Fatalf("sess %q: %d items of %d, and more to come", page, len(got), result.Page.Total)
+				}
+				after = result.Page.Next
+				if len(walked) == 2*limit { // the cursor's own item goes, and one to come
+					dropped = []string{walked[2*limit-1], walked[1]}
+					unseen = []string{all[2*limit+3]}
+					for _, name := range slices.Concat(dropped, unseen) {
+						tt.drop(w, name)
+					}
+					w.add(time.Hour)
+					tt.add(w, "added")
+				}
+			}
+			want := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(unseen, name) })
+			if diff := cmp.Diff(want, walked); diff != "" || dropped == nil {
+				t.Errorf("the walk over %q (-want +got):\n%s", tt.list, diff)
+			}
+		})
+	}
+
+	w := newWorld(t, `{}`)
+	for _, name := range []string{"a", "b", "c"} {
+		w.do("save", name)
+	}
+	w.do("delete", "c")
+	next := w.do("list", "--limit=1").Page.Next
+	for _, bad := range [][]string{
+		{"list", "--after="},
+		{"list", "--after=nosuch"},
+		{"list", "--after=" + next[:len(next)-1]},
+		{"list", "--after=" + next + "AA"},
+		{"trash", "list", "--after=" + next},
+		{"trash", "list", "--limit=0"},
+		{"list", "--after=" + next, "--after=" + next},
+	} {
+		w.refused(plugin.Usage, bad...)
+	}
+	for _, list := range [][]string{{"list"}, {"list", "--limit=100000"}, {"trash", "list", "--limit=2"}} {
+		if result := w.do(list...); result.Page == nil || result.Page.Next != "" || strings.Contains(result.Text, " shown") {
+			t.Errorf("sess %q: page %+v and the text\n%s\nwant all on one page", list, result.Page, result.Text)
+		}
 	}
 }
 
@@ -869,7 +987,7 @@ title    A talk
 model    openai/gpt-5
 note     hello
 
-(8 before these; --limit shows more)
+(8 before these; --before=8 shows them)
 [8] user: message 8
 [9] agent: message 9`
 	if diff := cmp.Diff(want, result.Text); diff != "" {
@@ -886,16 +1004,33 @@ note     hello
 	if data.Meta.Name != "v1" || len(data.Header) != 3 || len(data.Messages) != 2 || data.First != 8 || data.Total != 10 {
 		t.Errorf("view answers %s", result.Data)
 	}
+	for _, tt := range []struct {
+		argv []string
+		want string // the end of the text
+	}{
+		{[]string{"--limit=2", "--before=8"}, "\n\n(6 before these; --before=6 shows them)\n[6] user: message 6\n[7] agent: message 7"},
+		{[]string{"--before=2"}, "\n\n[0] user: message 0\n[1] agent: message 1"},
+		{[]string{"--limit=1", "--before=1000"}, "\n\n(9 before these; --before=9 shows them)\n[9] agent: message 9"},
+	} {
+		if got := w.do(append([]string{"view", "v1"}, tt.argv...)...); !strings.HasSuffix(got.Text, tt.want) {
+			t.Errorf("view v1 %q says\n%s\nwant it to end in\n%s", tt.argv, got.Text, tt.want)
+		}
+	}
 	w.do("view", id)
 	if w.state() != before {
 		t.Error("a view changed a session")
 	}
 	w.say(w.ref, strings.Repeat("x", 3<<20), 1)
 	w.do("save", "huge")
-	if got := w.do("view", "huge"); len(got.Data) > 2<<20 || !strings.Contains(got.Text, "too large to be shown") {
+	if got := w.do("view", "huge"); len(got.Data) > 2<<20 ||
+		!strings.HasSuffix(got.Text, "(message 10 is too large to be shown; load the snapshot to read it)\n(10 before it; --before=10 shows them)") {
 		t.Errorf("a huge message gives %d bytes of data and the text\n%.300s", len(got.Data), got.Text)
 	}
+	if got := w.do("view", "huge", "--before=10"); !strings.HasSuffix(got.Text, "[9] agent: message 9") {
+		t.Errorf("the messages before the huge one:\n%s", got.Text)
+	}
 	w.refused(plugin.Usage, "view", "v1", "--limit=0")
+	w.refused(plugin.Usage, "view", "v1", "--before=0")
 	w.refused(plugin.NotFound, "view", "nosuch")
 }
 

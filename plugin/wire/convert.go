@@ -94,11 +94,19 @@ func fromCall(c *pb.Call, input []byte) plugin.Call {
 }
 
 func toResult(r plugin.Result) *pb.Result {
-	return &pb.Result{Text: valid(r.Text), Data: r.Data, Notices: validAll(r.Notices)}
+	m := &pb.Result{Text: valid(r.Text), Data: r.Data, Notices: validAll(r.Notices)}
+	if r.Page != nil {
+		m.Page = &pb.Page{Total: r.Page.Total, Next: valid(r.Page.Next)}
+	}
+	return m
 }
 
 func fromResult(r *pb.Result) plugin.Result {
-	return plugin.Result{Text: r.GetText(), Data: raw(r.GetData()), Notices: r.GetNotices()}
+	out := plugin.Result{Text: r.GetText(), Data: raw(r.GetData()), Notices: r.GetNotices()}
+	if p := r.GetPage(); p != nil {
+		out.Page = &plugin.Page{Total: p.GetTotal(), Next: p.GetNext()}
+	}
+	return out
 }
 
 func toProgress(p plugin.Progress) *pb.Progress {

@@ -57,6 +57,9 @@ func fill(v reflect.Value, n *int, text func(n int) string) {
 			fill(value, n, text)
 			v.SetMapIndex(key, value)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n, text)
 	case reflect.Struct:
 		for _, field := range v.Fields() {
 			if field.Type() == reflect.TypeFor[error]() {

@@ -166,7 +166,8 @@ func (p *Pool) listTrash(ctx context.Context) ([]TrashEntry, error) {
 	}
 	// The ids are in the order of the operations, whatever the clock said.
 	slices.SortFunc(all, func(a, b TrashEntry) int {
-		return cmp.Or(cmp.Compare(b.Op.ID, a.Op.ID), b.DeletedAt.Compare(a.DeletedAt), newestFirst(a.Entry, b.Entry))
+		return cmp.Or(cmp.Compare(b.Op.ID, a.Op.ID), b.DeletedAt.Compare(a.DeletedAt),
+			b.Meta.UpdatedAt.Compare(a.Meta.UpdatedAt), cmp.Compare(b.Meta.ID, a.Meta.ID), cmp.Compare(b.File, a.File))
 	})
 	return all, nil
 }

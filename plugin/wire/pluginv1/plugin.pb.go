@@ -764,8 +764,10 @@ type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Text  string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// One JSON value, or empty.
-	Data          []byte   `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	Notices       []string `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	Data    []byte   `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Notices []string `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	// Absent: the data is no part of a list.
+	Page          *Page `protobuf:"bytes,4,opt,name=page,proto3" json:"page,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -821,6 +823,68 @@ func (x *Result) GetNotices() []string {
 	return nil
 }
 
+func (x *Result) GetPage() *Page {
+	if x != nil {
+		return x.Page
+	}
+	return nil
+}
+
+// Page tells which part of a list a result holds.
+type Page struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many items match, on all pages together.
+	Total int64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	// What the verb's flag --after takes to go on; empty on the last page.
+	Next          string `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Page) Reset() {
+	*x = Page{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Page) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Page) ProtoMessage() {}
+
+func (x *Page) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Page.ProtoReflect.Descriptor instead.
+func (*Page) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Page) GetTotal() int64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Page) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
 type NotifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "turn_ended", "session_replaced"; ignore others.
@@ -836,7 +900,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +912,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +925,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NotifyRequest) GetKind() string {
@@ -917,7 +981,7 @@ type NotifyResponse struct {
 
 func (x *NotifyResponse) Reset() {
 	*x = NotifyResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +993,7 @@ func (x *NotifyResponse) String() string {
 func (*NotifyResponse) ProtoMessage() {}
 
 func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1006,7 @@ func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
 func (*NotifyResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NotifyResponse) GetNotices() []string {
@@ -970,7 +1034,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1046,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1059,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CompleteRequest) GetCall() *Call {
@@ -1029,7 +1093,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1105,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1118,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CompleteResponse) GetCandidates() []*Candidate {
@@ -1081,7 +1145,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1157,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1170,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Candidate) GetValue() string {
@@ -1131,7 +1195,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1207,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1220,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 type StatusResponse struct {
@@ -1169,7 +1233,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1245,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1258,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StatusResponse) GetServices() []*ServiceStatus {
@@ -1227,7 +1291,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1303,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1316,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1305,7 +1369,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1381,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1394,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
 type DrainResponse struct {
@@ -1342,7 +1406,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1418,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1431,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainResponse) GetError() *Error {
@@ -1387,7 +1451,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1463,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1476,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SessionRef) GetProject() string {
@@ -1438,7 +1502,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1514,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1527,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SessionRequest) GetRef() *SessionRef {
@@ -1487,7 +1551,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1563,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1576,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SessionResponse) GetPart() isSessionResponse_Part {
@@ -1586,7 +1650,7 @@ type SessionHead struct {
 
 func (x *SessionHead) Reset() {
 	*x = SessionHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1662,7 @@ func (x *SessionHead) String() string {
 func (*SessionHead) ProtoMessage() {}
 
 func (x *SessionHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1675,7 @@ func (x *SessionHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHead.ProtoReflect.Descriptor instead.
 func (*SessionHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SessionHead) GetRef() *SessionRef {
@@ -1658,7 +1722,7 @@ type ReadChunksRequest struct {
 
 func (x *ReadChunksRequest) Reset() {
 	*x = ReadChunksRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1734,7 @@ func (x *ReadChunksRequest) String() string {
 func (*ReadChunksRequest) ProtoMessage() {}
 
 func (x *ReadChunksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1747,7 @@ func (x *ReadChunksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadChunksRequest.ProtoReflect.Descriptor instead.
 func (*ReadChunksRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{25}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadChunksRequest) GetIds() []string {
@@ -1706,7 +1770,7 @@ type ReadChunksResponse struct {
 
 func (x *ReadChunksResponse) Reset() {
 	*x = ReadChunksResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1782,7 @@ func (x *ReadChunksResponse) String() string {
 func (*ReadChunksResponse) ProtoMessage() {}
 
 func (x *ReadChunksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1795,7 @@ func (x *ReadChunksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadChunksResponse.ProtoReflect.Descriptor instead.
 func (*ReadChunksResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{26}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadChunksResponse) GetPart() isReadChunksResponse_Part {
@@ -1786,7 +1850,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1862,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1875,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{27}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Chunk) GetId() string {
@@ -1841,7 +1905,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1917,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1930,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{28}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StageRequest) GetPart() isStageRequest_Part {
@@ -1923,7 +1987,7 @@ type StageHead struct {
 
 func (x *StageHead) Reset() {
 	*x = StageHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +1999,7 @@ func (x *StageHead) String() string {
 func (*StageHead) ProtoMessage() {}
 
 func (x *StageHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2012,7 @@ func (x *StageHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageHead.ProtoReflect.Descriptor instead.
 func (*StageHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{29}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StageHead) GetSession() *SessionRef {
@@ -1986,7 +2050,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2062,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2075,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{30}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StageResponse) GetId() string {
@@ -2069,7 +2133,7 @@ type WriteChunksRequest struct {
 
 func (x *WriteChunksRequest) Reset() {
 	*x = WriteChunksRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2145,7 @@ func (x *WriteChunksRequest) String() string {
 func (*WriteChunksRequest) ProtoMessage() {}
 
 func (x *WriteChunksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2158,7 @@ func (x *WriteChunksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteChunksRequest.ProtoReflect.Descriptor instead.
 func (*WriteChunksRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{31}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WriteChunksRequest) GetPart() isWriteChunksRequest_Part {
@@ -2149,7 +2213,7 @@ type WriteChunksResponse struct {
 
 func (x *WriteChunksResponse) Reset() {
 	*x = WriteChunksResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2225,7 @@ func (x *WriteChunksResponse) String() string {
 func (*WriteChunksResponse) ProtoMessage() {}
 
 func (x *WriteChunksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2238,7 @@ func (x *WriteChunksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteChunksResponse.ProtoReflect.Descriptor instead.
 func (*WriteChunksResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{32}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WriteChunksResponse) GetMissing() []string {
@@ -2203,7 +2267,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2279,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2292,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CommitRequest) GetStage() string {
@@ -2269,7 +2333,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2345,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2358,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CommitResponse) GetRevision() int64 {
@@ -2320,7 +2384,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2396,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2409,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UnstageRequest) GetStage() string {
@@ -2364,7 +2428,7 @@ type UnstageResponse struct {
 
 func (x *UnstageResponse) Reset() {
 	*x = UnstageResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2440,7 @@ func (x *UnstageResponse) String() string {
 func (*UnstageResponse) ProtoMessage() {}
 
 func (x *UnstageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2453,7 @@ func (x *UnstageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageResponse.ProtoReflect.Descriptor instead.
 func (*UnstageResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UnstageResponse) GetError() *Error {
@@ -2409,7 +2473,7 @@ type OpStateRequest struct {
 
 func (x *OpStateRequest) Reset() {
 	*x = OpStateRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2485,7 @@ func (x *OpStateRequest) String() string {
 func (*OpStateRequest) ProtoMessage() {}
 
 func (x *OpStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2498,7 @@ func (x *OpStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpStateRequest.ProtoReflect.Descriptor instead.
 func (*OpStateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OpStateRequest) GetRef() *SessionRef {
@@ -2462,7 +2526,7 @@ type OpStateResponse struct {
 
 func (x *OpStateResponse) Reset() {
 	*x = OpStateResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2538,7 @@ func (x *OpStateResponse) String() string {
 func (*OpStateResponse) ProtoMessage() {}
 
 func (x *OpStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2551,7 @@ func (x *OpStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpStateResponse.ProtoReflect.Descriptor instead.
 func (*OpStateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{38}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OpStateResponse) GetState() string {
@@ -2517,7 +2581,7 @@ type NewSessionRequest struct {
 
 func (x *NewSessionRequest) Reset() {
 	*x = NewSessionRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2593,7 @@ func (x *NewSessionRequest) String() string {
 func (*NewSessionRequest) ProtoMessage() {}
 
 func (x *NewSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2606,7 @@ func (x *NewSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewSessionRequest.ProtoReflect.Descriptor instead.
 func (*NewSessionRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{39}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NewSessionRequest) GetProject() string {
@@ -2590,7 +2654,7 @@ type NewSessionResponse struct {
 
 func (x *NewSessionResponse) Reset() {
 	*x = NewSessionResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2666,7 @@ func (x *NewSessionResponse) String() string {
 func (*NewSessionResponse) ProtoMessage() {}
 
 func (x *NewSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2679,7 @@ func (x *NewSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewSessionResponse.ProtoReflect.Descriptor instead.
 func (*NewSessionResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{40}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NewSessionResponse) GetRef() *SessionRef {
@@ -2642,7 +2706,7 @@ type SelectRequest struct {
 
 func (x *SelectRequest) Reset() {
 	*x = SelectRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2718,7 @@ func (x *SelectRequest) String() string {
 func (*SelectRequest) ProtoMessage() {}
 
 func (x *SelectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2731,7 @@ func (x *SelectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectRequest.ProtoReflect.Descriptor instead.
 func (*SelectRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{41}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SelectRequest) GetRef() *SessionRef {
@@ -2693,7 +2757,7 @@ type SelectResponse struct {
 
 func (x *SelectResponse) Reset() {
 	*x = SelectResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2769,7 @@ func (x *SelectResponse) String() string {
 func (*SelectResponse) ProtoMessage() {}
 
 func (x *SelectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2782,7 @@ func (x *SelectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectResponse.ProtoReflect.Descriptor instead.
 func (*SelectResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SelectResponse) GetError() *Error {
@@ -2741,7 +2805,7 @@ type CallRequest struct {
 
 func (x *CallRequest) Reset() {
 	*x = CallRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2817,7 @@ func (x *CallRequest) String() string {
 func (*CallRequest) ProtoMessage() {}
 
 func (x *CallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2830,7 @@ func (x *CallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRequest.ProtoReflect.Descriptor instead.
 func (*CallRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CallRequest) GetPart() isCallRequest_Part {
@@ -2821,7 +2885,7 @@ type CallHead struct {
 
 func (x *CallHead) Reset() {
 	*x = CallHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2897,7 @@ func (x *CallHead) String() string {
 func (*CallHead) ProtoMessage() {}
 
 func (x *CallHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2910,7 @@ func (x *CallHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallHead.ProtoReflect.Descriptor instead.
 func (*CallHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CallHead) GetMethod() string {
@@ -2869,7 +2933,7 @@ type CallResponse struct {
 
 func (x *CallResponse) Reset() {
 	*x = CallResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +2945,7 @@ func (x *CallResponse) String() string {
 func (*CallResponse) ProtoMessage() {}
 
 func (x *CallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +2958,7 @@ func (x *CallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResponse.ProtoReflect.Descriptor instead.
 func (*CallResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CallResponse) GetPart() isCallResponse_Part {
@@ -2998,11 +3062,15 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\"\x05\n" +
-	"\x03End\"J\n" +
+	"\x03End\"o\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x18\n" +
-	"\anotices\x18\x03 \x03(\tR\anotices\"\x9d\x01\n" +
+	"\anotices\x18\x03 \x03(\tR\anotices\x12#\n" +
+	"\x04page\x18\x04 \x01(\v2\x0f.plugin.v1.PageR\x04page\"0\n" +
+	"\x04Page\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\x9d\x01\n" +
 	"\rNotifyRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +
@@ -3163,7 +3231,7 @@ func file_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: plugin.v1.Error
 	(*DescribeRequest)(nil),       // 1: plugin.v1.DescribeRequest
@@ -3176,122 +3244,124 @@ var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*Progress)(nil),              // 8: plugin.v1.Progress
 	(*End)(nil),                   // 9: plugin.v1.End
 	(*Result)(nil),                // 10: plugin.v1.Result
-	(*NotifyRequest)(nil),         // 11: plugin.v1.NotifyRequest
-	(*NotifyResponse)(nil),        // 12: plugin.v1.NotifyResponse
-	(*CompleteRequest)(nil),       // 13: plugin.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 14: plugin.v1.CompleteResponse
-	(*Candidate)(nil),             // 15: plugin.v1.Candidate
-	(*StatusRequest)(nil),         // 16: plugin.v1.StatusRequest
-	(*StatusResponse)(nil),        // 17: plugin.v1.StatusResponse
-	(*ServiceStatus)(nil),         // 18: plugin.v1.ServiceStatus
-	(*DrainRequest)(nil),          // 19: plugin.v1.DrainRequest
-	(*DrainResponse)(nil),         // 20: plugin.v1.DrainResponse
-	(*SessionRef)(nil),            // 21: plugin.v1.SessionRef
-	(*SessionRequest)(nil),        // 22: plugin.v1.SessionRequest
-	(*SessionResponse)(nil),       // 23: plugin.v1.SessionResponse
-	(*SessionHead)(nil),           // 24: plugin.v1.SessionHead
-	(*ReadChunksRequest)(nil),     // 25: plugin.v1.ReadChunksRequest
-	(*ReadChunksResponse)(nil),    // 26: plugin.v1.ReadChunksResponse
-	(*Chunk)(nil),                 // 27: plugin.v1.Chunk
-	(*StageRequest)(nil),          // 28: plugin.v1.StageRequest
-	(*StageHead)(nil),             // 29: plugin.v1.StageHead
-	(*StageResponse)(nil),         // 30: plugin.v1.StageResponse
-	(*WriteChunksRequest)(nil),    // 31: plugin.v1.WriteChunksRequest
-	(*WriteChunksResponse)(nil),   // 32: plugin.v1.WriteChunksResponse
-	(*CommitRequest)(nil),         // 33: plugin.v1.CommitRequest
-	(*CommitResponse)(nil),        // 34: plugin.v1.CommitResponse
-	(*UnstageRequest)(nil),        // 35: plugin.v1.UnstageRequest
-	(*UnstageResponse)(nil),       // 36: plugin.v1.UnstageResponse
-	(*OpStateRequest)(nil),        // 37: plugin.v1.OpStateRequest
-	(*OpStateResponse)(nil),       // 38: plugin.v1.OpStateResponse
-	(*NewSessionRequest)(nil),     // 39: plugin.v1.NewSessionRequest
-	(*NewSessionResponse)(nil),    // 40: plugin.v1.NewSessionResponse
-	(*SelectRequest)(nil),         // 41: plugin.v1.SelectRequest
-	(*SelectResponse)(nil),        // 42: plugin.v1.SelectResponse
-	(*CallRequest)(nil),           // 43: plugin.v1.CallRequest
-	(*CallHead)(nil),              // 44: plugin.v1.CallHead
-	(*CallResponse)(nil),          // 45: plugin.v1.CallResponse
-	nil,                           // 46: plugin.v1.Error.DetailsEntry
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*Page)(nil),                  // 11: plugin.v1.Page
+	(*NotifyRequest)(nil),         // 12: plugin.v1.NotifyRequest
+	(*NotifyResponse)(nil),        // 13: plugin.v1.NotifyResponse
+	(*CompleteRequest)(nil),       // 14: plugin.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 15: plugin.v1.CompleteResponse
+	(*Candidate)(nil),             // 16: plugin.v1.Candidate
+	(*StatusRequest)(nil),         // 17: plugin.v1.StatusRequest
+	(*StatusResponse)(nil),        // 18: plugin.v1.StatusResponse
+	(*ServiceStatus)(nil),         // 19: plugin.v1.ServiceStatus
+	(*DrainRequest)(nil),          // 20: plugin.v1.DrainRequest
+	(*DrainResponse)(nil),         // 21: plugin.v1.DrainResponse
+	(*SessionRef)(nil),            // 22: plugin.v1.SessionRef
+	(*SessionRequest)(nil),        // 23: plugin.v1.SessionRequest
+	(*SessionResponse)(nil),       // 24: plugin.v1.SessionResponse
+	(*SessionHead)(nil),           // 25: plugin.v1.SessionHead
+	(*ReadChunksRequest)(nil),     // 26: plugin.v1.ReadChunksRequest
+	(*ReadChunksResponse)(nil),    // 27: plugin.v1.ReadChunksResponse
+	(*Chunk)(nil),                 // 28: plugin.v1.Chunk
+	(*StageRequest)(nil),          // 29: plugin.v1.StageRequest
+	(*StageHead)(nil),             // 30: plugin.v1.StageHead
+	(*StageResponse)(nil),         // 31: plugin.v1.StageResponse
+	(*WriteChunksRequest)(nil),    // 32: plugin.v1.WriteChunksRequest
+	(*WriteChunksResponse)(nil),   // 33: plugin.v1.WriteChunksResponse
+	(*CommitRequest)(nil),         // 34: plugin.v1.CommitRequest
+	(*CommitResponse)(nil),        // 35: plugin.v1.CommitResponse
+	(*UnstageRequest)(nil),        // 36: plugin.v1.UnstageRequest
+	(*UnstageResponse)(nil),       // 37: plugin.v1.UnstageResponse
+	(*OpStateRequest)(nil),        // 38: plugin.v1.OpStateRequest
+	(*OpStateResponse)(nil),       // 39: plugin.v1.OpStateResponse
+	(*NewSessionRequest)(nil),     // 40: plugin.v1.NewSessionRequest
+	(*NewSessionResponse)(nil),    // 41: plugin.v1.NewSessionResponse
+	(*SelectRequest)(nil),         // 42: plugin.v1.SelectRequest
+	(*SelectResponse)(nil),        // 43: plugin.v1.SelectResponse
+	(*CallRequest)(nil),           // 44: plugin.v1.CallRequest
+	(*CallHead)(nil),              // 45: plugin.v1.CallHead
+	(*CallResponse)(nil),          // 46: plugin.v1.CallResponse
+	nil,                           // 47: plugin.v1.Error.DetailsEntry
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_plugin_v1_plugin_proto_depIdxs = []int32{
-	46, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
+	47, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
 	0,  // 1: plugin.v1.DescribeResponse.error:type_name -> plugin.v1.Error
 	0,  // 2: plugin.v1.ConfigureResponse.error:type_name -> plugin.v1.Error
 	5,  // 3: plugin.v1.DispatchRequest.call:type_name -> plugin.v1.Call
 	8,  // 4: plugin.v1.DispatchResponse.progress:type_name -> plugin.v1.Progress
 	9,  // 5: plugin.v1.DispatchResponse.end:type_name -> plugin.v1.End
 	0,  // 6: plugin.v1.DispatchResponse.error:type_name -> plugin.v1.Error
-	0,  // 7: plugin.v1.NotifyResponse.error:type_name -> plugin.v1.Error
-	5,  // 8: plugin.v1.CompleteRequest.call:type_name -> plugin.v1.Call
-	15, // 9: plugin.v1.CompleteResponse.candidates:type_name -> plugin.v1.Candidate
-	0,  // 10: plugin.v1.CompleteResponse.error:type_name -> plugin.v1.Error
-	18, // 11: plugin.v1.StatusResponse.services:type_name -> plugin.v1.ServiceStatus
-	0,  // 12: plugin.v1.StatusResponse.error:type_name -> plugin.v1.Error
-	47, // 13: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
-	47, // 14: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
-	0,  // 15: plugin.v1.DrainResponse.error:type_name -> plugin.v1.Error
-	21, // 16: plugin.v1.SessionRequest.ref:type_name -> plugin.v1.SessionRef
-	24, // 17: plugin.v1.SessionResponse.head:type_name -> plugin.v1.SessionHead
-	0,  // 18: plugin.v1.SessionResponse.error:type_name -> plugin.v1.Error
-	21, // 19: plugin.v1.SessionHead.ref:type_name -> plugin.v1.SessionRef
-	27, // 20: plugin.v1.ReadChunksResponse.chunk:type_name -> plugin.v1.Chunk
-	0,  // 21: plugin.v1.ReadChunksResponse.error:type_name -> plugin.v1.Error
-	29, // 22: plugin.v1.StageRequest.head:type_name -> plugin.v1.StageHead
-	21, // 23: plugin.v1.StageHead.session:type_name -> plugin.v1.SessionRef
-	21, // 24: plugin.v1.StageResponse.ref:type_name -> plugin.v1.SessionRef
-	0,  // 25: plugin.v1.StageResponse.error:type_name -> plugin.v1.Error
-	27, // 26: plugin.v1.WriteChunksRequest.chunk:type_name -> plugin.v1.Chunk
-	0,  // 27: plugin.v1.WriteChunksResponse.error:type_name -> plugin.v1.Error
-	0,  // 28: plugin.v1.CommitResponse.error:type_name -> plugin.v1.Error
-	0,  // 29: plugin.v1.UnstageResponse.error:type_name -> plugin.v1.Error
-	21, // 30: plugin.v1.OpStateRequest.ref:type_name -> plugin.v1.SessionRef
-	0,  // 31: plugin.v1.OpStateResponse.error:type_name -> plugin.v1.Error
-	21, // 32: plugin.v1.NewSessionResponse.ref:type_name -> plugin.v1.SessionRef
-	0,  // 33: plugin.v1.NewSessionResponse.error:type_name -> plugin.v1.Error
-	21, // 34: plugin.v1.SelectRequest.ref:type_name -> plugin.v1.SessionRef
-	0,  // 35: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
-	44, // 36: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
-	0,  // 37: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
-	1,  // 38: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
-	3,  // 39: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
-	6,  // 40: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
-	11, // 41: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
-	13, // 42: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
-	16, // 43: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
-	19, // 44: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
-	22, // 45: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
-	25, // 46: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
-	28, // 47: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
-	31, // 48: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
-	33, // 49: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
-	35, // 50: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
-	37, // 51: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
-	39, // 52: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
-	41, // 53: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
-	43, // 54: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
-	2,  // 55: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
-	4,  // 56: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
-	7,  // 57: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
-	12, // 58: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
-	14, // 59: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
-	17, // 60: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
-	20, // 61: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
-	23, // 62: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
-	26, // 63: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
-	30, // 64: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
-	32, // 65: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
-	34, // 66: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
-	36, // 67: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
-	38, // 68: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
-	40, // 69: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
-	42, // 70: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
-	45, // 71: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
-	55, // [55:72] is the sub-list for method output_type
-	38, // [38:55] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	11, // 7: plugin.v1.Result.page:type_name -> plugin.v1.Page
+	0,  // 8: plugin.v1.NotifyResponse.error:type_name -> plugin.v1.Error
+	5,  // 9: plugin.v1.CompleteRequest.call:type_name -> plugin.v1.Call
+	16, // 10: plugin.v1.CompleteResponse.candidates:type_name -> plugin.v1.Candidate
+	0,  // 11: plugin.v1.CompleteResponse.error:type_name -> plugin.v1.Error
+	19, // 12: plugin.v1.StatusResponse.services:type_name -> plugin.v1.ServiceStatus
+	0,  // 13: plugin.v1.StatusResponse.error:type_name -> plugin.v1.Error
+	48, // 14: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
+	48, // 15: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
+	0,  // 16: plugin.v1.DrainResponse.error:type_name -> plugin.v1.Error
+	22, // 17: plugin.v1.SessionRequest.ref:type_name -> plugin.v1.SessionRef
+	25, // 18: plugin.v1.SessionResponse.head:type_name -> plugin.v1.SessionHead
+	0,  // 19: plugin.v1.SessionResponse.error:type_name -> plugin.v1.Error
+	22, // 20: plugin.v1.SessionHead.ref:type_name -> plugin.v1.SessionRef
+	28, // 21: plugin.v1.ReadChunksResponse.chunk:type_name -> plugin.v1.Chunk
+	0,  // 22: plugin.v1.ReadChunksResponse.error:type_name -> plugin.v1.Error
+	30, // 23: plugin.v1.StageRequest.head:type_name -> plugin.v1.StageHead
+	22, // 24: plugin.v1.StageHead.session:type_name -> plugin.v1.SessionRef
+	22, // 25: plugin.v1.StageResponse.ref:type_name -> plugin.v1.SessionRef
+	0,  // 26: plugin.v1.StageResponse.error:type_name -> plugin.v1.Error
+	28, // 27: plugin.v1.WriteChunksRequest.chunk:type_name -> plugin.v1.Chunk
+	0,  // 28: plugin.v1.WriteChunksResponse.error:type_name -> plugin.v1.Error
+	0,  // 29: plugin.v1.CommitResponse.error:type_name -> plugin.v1.Error
+	0,  // 30: plugin.v1.UnstageResponse.error:type_name -> plugin.v1.Error
+	22, // 31: plugin.v1.OpStateRequest.ref:type_name -> plugin.v1.SessionRef
+	0,  // 32: plugin.v1.OpStateResponse.error:type_name -> plugin.v1.Error
+	22, // 33: plugin.v1.NewSessionResponse.ref:type_name -> plugin.v1.SessionRef
+	0,  // 34: plugin.v1.NewSessionResponse.error:type_name -> plugin.v1.Error
+	22, // 35: plugin.v1.SelectRequest.ref:type_name -> plugin.v1.SessionRef
+	0,  // 36: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
+	45, // 37: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
+	0,  // 38: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
+	1,  // 39: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
+	3,  // 40: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
+	6,  // 41: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
+	12, // 42: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
+	14, // 43: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
+	17, // 44: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
+	20, // 45: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
+	23, // 46: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
+	26, // 47: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
+	29, // 48: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
+	32, // 49: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
+	34, // 50: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
+	36, // 51: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
+	38, // 52: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
+	40, // 53: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
+	42, // 54: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
+	44, // 55: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
+	2,  // 56: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
+	4,  // 57: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
+	7,  // 58: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
+	13, // 59: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
+	15, // 60: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
+	18, // 61: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
+	21, // 62: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
+	24, // 63: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
+	27, // 64: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
+	31, // 65: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
+	33, // 66: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
+	35, // 67: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
+	37, // 68: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
+	39, // 69: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
+	41, // 70: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
+	43, // 71: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
+	46, // 72: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
+	56, // [56:73] is the sub-list for method output_type
+	39, // [39:56] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_plugin_v1_plugin_proto_init() }
@@ -3309,28 +3379,28 @@ func file_plugin_v1_plugin_proto_init() {
 		(*DispatchResponse_End)(nil),
 		(*DispatchResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[23].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[24].OneofWrappers = []any{
 		(*SessionResponse_Head)(nil),
 		(*SessionResponse_Piece)(nil),
 		(*SessionResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[26].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[27].OneofWrappers = []any{
 		(*ReadChunksResponse_Chunk)(nil),
 		(*ReadChunksResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[28].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[29].OneofWrappers = []any{
 		(*StageRequest_Head)(nil),
 		(*StageRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[31].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[32].OneofWrappers = []any{
 		(*WriteChunksRequest_Stage)(nil),
 		(*WriteChunksRequest_Chunk)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[43].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[44].OneofWrappers = []any{
 		(*CallRequest_Head)(nil),
 		(*CallRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[45].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[46].OneofWrappers = []any{
 		(*CallResponse_Piece)(nil),
 		(*CallResponse_Error)(nil),
 	}
@@ -3340,7 +3410,7 @@ func file_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_v1_plugin_proto_rawDesc), len(file_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
