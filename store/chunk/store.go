@@ -81,6 +81,10 @@ const sweepTime = time.Minute
 // from the first question for a chunk until the document that names it is
 // published, and keeps the sweep away.
 func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
+	unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return unlock, err
+	}
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return nil, err
 	}

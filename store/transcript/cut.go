@@ -87,7 +87,7 @@ func (id ID) Valid() bool {
 		return false
 	}
 	for i := range len(id) {
-		if c := id[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
+		if c := id[i]; c-'0' > 9 && c-'a' > 5 { // below the first it is a large number
 			return false
 		}
 	}
