@@ -575,7 +575,7 @@ func (r *HTTPRoute) Render(target string, result plugin.Result, err error) HTTPA
 		pageHeaders(answer.Header, target, result.Page)
 		return answer
 	}
-	answer.Body = encodeJSON(changeBody{result.Text, result.Data, result.Notices})
+	answer.Body = encodeJSON(changeBody{result.Text, result.Data, result.Notices, result.Page})
 	return answer
 }
 
@@ -584,6 +584,7 @@ type changeBody struct {
 	Text    string          `json:"text"`
 	Data    json.RawMessage `json:"data"`
 	Notices []string        `json:"notices,omitempty"`
+	Page    *plugin.Page    `json:"page,omitempty"`
 }
 
 // readBody is the answer of a verb that only reads.
@@ -777,7 +778,8 @@ func (t *HTTPTools) find(name any) (*plugin.Spec, error) {
 }
 
 // RenderHTTPTool turns the answer of a tool call into a response: {"ok":true,
-// "result":{"text","data"}} or {"ok":false,"error":{"code","message","hint"}}.
+// "result":{"text","data"}}, with "notices" and "page" where there are some, or
+// {"ok":false,"error":{"code","message","hint"}}.
 func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 	if err == nil && result.Data != nil && !json.Valid(result.Data) {
 		err = plugin.Errorf(plugin.Internal, "the answer is not JSON")
@@ -798,7 +800,7 @@ func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 	return HTTPAnswer{Status: httpOK, Body: encodeJSON(struct {
 		OK     bool       `json:"ok"`
 		Result changeBody `json:"result"`
-	}{true, changeBody{result.Text, result.Data, result.Notices}})}
+	}{true, changeBody{result.Text, result.Data, result.Notices, result.Page}})}
 }
 
 // pageHeaders tell of the rest of a list: how many items there are in all, and

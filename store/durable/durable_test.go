@@ -619,3 +619,17 @@ func BenchmarkWrite8KB(b *testing.B) {
 		}
 	}
 }
+
+// Who shares a folder may each close it.
+func TestCloseAgain(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	for range 2 {
+		if err := fsys.Close(); err != nil {
+			t.Fatalf("Close = %v", err)
+		}
+	}
+	if _, err := fsys.Stat("."); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Stat of a closed folder = %v, want %v", err, fs.ErrClosed)
+	}
+}

@@ -62,6 +62,7 @@ type FS interface {
 	// deleted. It waits until ctx ends; with wait false it fails at once with
 	// ErrLocked. The returned function releases it.
 	Lock(ctx context.Context, name string, mode LockMode, wait bool) (unlock func() error, err error)
+	// Close may be called again; that does nothing.
 	Close() error
 }
 
@@ -298,7 +299,13 @@ func (d *dirFS) SyncDir(name string) error {
 	return errors.Join(syncDirHandle(f), f.Close())
 }
 
-func (d *dirFS) Close() error { return errors.Join(d.root.Close(), d.self.Close()) }
+func (d *dirFS) Close() error {
+	err := d.self.Close()
+	if errors.Is(err, fs.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(d.root.Close(), err)
+}
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 
