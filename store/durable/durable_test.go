@@ -429,8 +429,8 @@ func TestFolderReplacedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestCloseTwice closes a folder once more than needed.
-func TestCloseTwice(t *testing.T) {
+// TestClosedFolder asks a folder that is closed for what needs more than a root.
+func TestClosedFolder(t *testing.T) {
 	t.Parallel()
 	fsys, err := durable.OpenDir(t.TempDir())
 	if err != nil {
@@ -438,9 +438,6 @@ func TestCloseTwice(t *testing.T) {
 	}
 	if err := fsys.Close(); err != nil {
 		t.Fatal(err)
-	}
-	if err := fsys.Close(); err != nil {
-		t.Errorf("Close, the second time: %v, want nil", err)
 	}
 	if _, err := fsys.ReadDir("."); err == nil {
 		t.Error("ReadDir of a closed folder: nil, want an error")
@@ -641,5 +638,19 @@ func BenchmarkWrite8KB(b *testing.B) {
 		if err := durable.Write(fsys, "x", data); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Who shares a folder may each close it.
+func TestCloseAgain(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	for range 2 {
+		if err := fsys.Close(); err != nil {
+			t.Fatalf("Close = %v", err)
+		}
+	}
+	if _, err := fsys.Stat("."); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Stat of a closed folder = %v, want %v", err, fs.ErrClosed)
 	}
 }

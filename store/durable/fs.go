@@ -62,7 +62,7 @@ type FS interface {
 	// deleted. It waits until ctx ends; with wait false it fails at once with
 	// ErrLocked. The returned function releases it.
 	Lock(ctx context.Context, name string, mode LockMode, wait bool) (unlock func() error, err error)
-	// Close releases the folder; a second time does nothing.
+	// Close may be called again; that does nothing.
 	Close() error
 }
 
@@ -301,10 +301,10 @@ func (d *dirFS) SyncDir(name string) error {
 
 func (d *dirFS) Close() error {
 	err := d.self.Close()
-	if errors.Is(err, fs.ErrClosed) { // a second time is no error, as for a root
+	if errors.Is(err, fs.ErrClosed) {
 		err = nil
 	}
-	return errors.Join(err, d.root.Close())
+	return errors.Join(d.root.Close(), err)
 }
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
