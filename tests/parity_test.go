@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -228,7 +230,9 @@ func TestParity(t *testing.T) {
 	all := []surface{
 		{"command line", everything, runTyped},
 		{"slash", everything, runSlash},
-		{"tool", func(command string) bool { return command == "sess" }, runTool},
+		{"model", func(command string) bool { return command == "sess" }, runModel},
+		{"HTTP", everything, runHTTP},
+		{"tool over HTTP", func(command string) bool { return command == "sess" }, runHTTPTool},
 	}
 	results := make([][]parityOutcome, len(all))
 	t.Run("run", func(t *testing.T) {
@@ -421,8 +425,8 @@ func runSlash(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	return all
 }
 
-// runTool lets the model make all calls, from a conversation of its own.
-func runTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
+// runModel lets the model make all calls, from a conversation of its own.
+func runModel(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	u.t = t
 	var lines []string
 	for _, c := range calls {
@@ -452,6 +456,87 @@ func runTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 		text := strings.TrimSpace(a.RawOutput[:max(0, at-2)])
 		text = toolNote.ReplaceAllString(text, "")
 		all = append(all, parityOutcome{Text: &text, Data: a.RawOutput[at:]})
+	}
+	return all
+}
+
+// runHTTP asks the routes: GET with a query for what only reads, and otherwise
+// POST with a body.
+func runHTTP(t *testing.T, u *user, calls []parityCall) []parityOutcome {
+	s := serve(t, u)
+	var all []parityOutcome
+	for _, c := range calls {
+		more := map[string]any{}
+		if c.spec.Command == "sess" {
+			more["session"] = parityTalk
+		}
+		fields := c.fields(t, more)
+		path := "/" + c.spec.Command + "/" + strings.ReplaceAll(c.action, " ", "/")
+		var status int
+		var body []byte
+		if c.read() {
+			query := url.Values{}
+			for key, value := range fields {
+				list, ok := value.([]any)
+				if !ok {
+					list = []any{value}
+				}
+				for _, item := range list {
+					query.Add(key, fmt.Sprint(item))
+				}
+			}
+			status, body, _ = s.ask("GET", path+"?"+query.Encode(), nil)
+		} else {
+			status, body, _ = s.ask("POST", path, fields)
+		}
+		want := http.StatusOK
+		switch info := c.code.Info(); {
+		case c.verb == nil:
+			want = http.StatusNotFound
+		case c.code != "" && c.spec.Command == "sess":
+			want = http.StatusBadRequest
+		case c.code != "":
+			want = info.HTTP
+		}
+		if status != want {
+			t.Errorf("%s: status %d, want %d: %s", path, status, want, body)
+		}
+		o := typedOutcome(t, &c, string(body), "")
+		if c.read() && o.Code == "" {
+			o.Text = nil
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// runHTTPTool makes the calls of a model that another program runs.
+func runHTTPTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
+	s := serve(t, u)
+	var all []parityOutcome
+	for _, c := range calls {
+		status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{
+			"tool": c.spec.ToolName(), "args": c.fields(t, map[string]any{"action": c.action}), "session": parityTalk,
+		})
+		var answer struct {
+			OK     bool
+			Result struct {
+				Text string
+				Data json.RawMessage
+			}
+			Error struct {
+				Code          plugin.Code
+				Message, Hint string
+			}
+		}
+		if err := json.Unmarshal(body, &answer); err != nil || answer.OK != (status == http.StatusOK) {
+			t.Fatalf("%s %s: status %d, and the answer %s", c.action, c.object, status, body)
+		}
+		if answer.OK {
+			all = append(all, parityOutcome{Text: &answer.Result.Text, Data: string(answer.Result.Data)})
+			continue
+		}
+		all = append(all, shownFailure{Error: answer.Error.Message, Hint: answer.Error.Hint, Code: answer.Error.Code}.outcome())
 	}
 	return all
 }
