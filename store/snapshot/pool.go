@@ -592,7 +592,7 @@ func (p *Pool) Check(ctx context.Context, s *Snapshot, progress Progress) error 
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if _, err := p.chunks.Frame(id); err != nil {
+		if err := p.chunks.Check(id); err != nil {
 			return damaged(err)
 		}
 		if progress != nil {
