@@ -46,6 +46,7 @@ var arrows = []arrowRow{
 	{"store/session", []string{"store/chunk", "store/durable", "store/transcript"}, "live sessions; the named pool is the other side of the process boundary"},
 	{"store/snapshot", []string{"store/chunk", "store/durable", "store/transcript"}, "the named pool; live sessions are the other side of the process boundary"},
 	{"store/transcript", nil, "pure functions over bytes"},
+	{"tests/plugins/note", []string{"dispatch", "plugin", "plugin/wire"}, "an example of a plugin: what its author needs, and nothing of the host"},
 	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
 }
 
