@@ -318,7 +318,9 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		if r.Method == method {
 			return r, params, nil
 		}
-		beside = r
+		if beside == nil {
+			beside = r
+		}
 		if allow = append(allow, r.Method); r.Method == "GET" {
 			allow = append(allow, "HEAD")
 		}
@@ -356,7 +358,9 @@ func (t *HTTPTable) missing(parts []string) *plugin.Error {
 			return plugin.Errorf(plugin.NotFound, "the HTTP routes of %s are switched off", c.Spec.Command).
 				WithHint("remove %s from the configuration, or set it to true, to switch them on", c.Off)
 		}
-		if c.Off != "" || c.Spec.Command != parts[0] {
+	}
+	for _, c := range t.commands {
+		if c.Spec.Command != parts[0] {
 			continue
 		}
 		var names, words []string

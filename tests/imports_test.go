@@ -46,6 +46,7 @@ var arrows = []arrowRow{
 	{"store/session", []string{"store/chunk", "store/durable", "store/transcript"}, "live sessions; the named pool is the other side of the process boundary"},
 	{"store/snapshot", []string{"store/chunk", "store/durable", "store/transcript"}, "the named pool; live sessions are the other side of the process boundary"},
 	{"store/transcript", nil, "pure functions over bytes"},
+	{"tests/plugins/note", []string{"dispatch", "plugin", "plugin/wire"}, "an example of a plugin: what its author needs, and nothing of the host"},
 	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
 }
 
@@ -75,6 +76,8 @@ type moduleRow struct {
 }
 
 var modules = []moduleRow{
+	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
+	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
 	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},

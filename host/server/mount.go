@@ -88,6 +88,8 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, "/tools/invoke", false, s.serveTool},
+		{http.MethodGet, "/rpc", false, s.serveRPCSocket},
+		{http.MethodPost, "/rpc", false, s.serveRPC},
 	}
 }
 

@@ -150,11 +150,14 @@ func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
 // Plain returns a chunk's plain bytes, checked by SHA-256. It is a
 // transcript.Loader. Errors: ErrMissing, *[DamagedError], transcript.ErrNewer.
 func (s *Store) Plain(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
 	if err != nil {
 		return nil, err
 	}
-	_, plain, err := decode(id, frame)
+	*buf = frame
+	_, plain, err := decode(nil, id, frame)
 	if err != nil {
 		return nil, damaged(id, where, err)
 	}
@@ -164,7 +167,7 @@ func (s *Store) Plain(id transcript.ID) ([]byte, error) {
 // Frame returns a chunk as it lies on the disk, checked by its fast checksum
 // only. Errors are those of Plain.
 func (s *Store) Frame(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	frame, where, err := s.read(nil, id)
 	if err != nil {
 		return nil, err
 	}
@@ -174,14 +177,30 @@ func (s *Store) Frame(id transcript.ID) ([]byte, error) {
 	return frame, nil
 }
 
-// read returns a chunk's file and where it lies.
-func (s *Store) read(id transcript.ID) (frame []byte, where string, err error) {
+// Check reads a chunk and checks it by its fast checksum. Errors are those of
+// Plain.
+func (s *Store) Check(id transcript.ID) error {
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
+	if err != nil {
+		return err
+	}
+	*buf = frame
+	if _, err := Check(frame); err != nil {
+		return damaged(id, where, err)
+	}
+	return nil
+}
+
+// read appends a chunk's file to buf, which is empty, and says where it lies.
+func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
 	name, err := file(id)
 	if err != nil {
 		return nil, "", err
 	}
 	where = filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
-	frame, err = durable.ReadFile(s.fs, name, maxFrame)
+	frame, err = durable.AppendFile(buf, s.fs, name, maxFrame)
 	if err == nil {
 		return frame, where, nil
 	}
