@@ -105,7 +105,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		h.opts.FS = durable.OpenDir
 	}
 	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
-	h.logFile = &logFile{open: h.opts.FS, home: opts.Home}
+	h.logFile = &logFile{open: h.opts.FS, home: opts.Home, name: logName, limit: logLimit, keep: logKeep}
 	handler := slog.Handler(slog.DiscardHandler)
 	if opts.Logger != nil {
 		handler = opts.Logger.Handler()
@@ -144,7 +144,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 // ours reports whether an entry of the home is one that the program makes there.
 func ours(name string) bool {
 	switch name {
-	case "agents", "config.json", "gateway.lock", "gateway.token", "logs", "plugins", "sessions":
+	case "agents", "config.json", "gateway.json", "gateway.lock", "gateway.lock.holder", "gateway.token", "logs", "plugins", "sessions":
 		return true
 	}
 	return false
