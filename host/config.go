@@ -46,6 +46,8 @@ type Config struct {
 	path string
 	// parts are the plugins' configurations by id, defaults filled in.
 	parts map[string]json.RawMessage
+	// faults are what is wrong with those of installed plugins, by id.
+	faults map[string][]string
 }
 
 // PluginEntry is plugins.entries.<id>.
@@ -66,9 +68,10 @@ func ConfigPath(home string) string { return filepath.Join(home, "config.json") 
 // LoadConfig reads and validates config.json, JSON with comments and trailing
 // commas: the host's own part, and the plugins' parts by the schemas of their
 // manifests. A file that is absent is an empty one. Errors have the code usage
-// and name every field that is wrong.
+// and name every field that is wrong. What is wrong with the part of an
+// installed plugin only keeps that one from running; see [Config.Problem].
 func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
-	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	c := newConfig(home)
 	object, err := c.read()
 	if err != nil {
 		return nil, err
@@ -76,9 +79,13 @@ func LoadConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
 	return c, c.take(object, plugins)
 }
 
+func newConfig(home string) *Config {
+	return &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}, faults: map[string][]string{}}
+}
+
 // defaultConfig is what holds without a file.
 func defaultConfig(home string, plugins []*plugin.Manifest) (*Config, error) {
-	c := &Config{path: ConfigPath(home), parts: map[string]json.RawMessage{}}
+	c := newConfig(home)
 	return c, c.take(map[string]any{}, plugins)
 }
 
@@ -104,6 +111,10 @@ func (c *Config) take(object any, plugins []*plugin.Manifest) error {
 	for _, m := range plugins {
 		part, wrong := pluginPart(m, child(entries[m.ID], "config"))
 		c.parts[m.ID] = part
+		if m.Builtin == "" {
+			c.faults[m.ID] = wrong
+			continue
+		}
 		faults = append(faults, wrong...)
 	}
 	if len(faults) > 0 {
@@ -157,6 +168,9 @@ func pluginPart(m *plugin.Manifest, value any) (part json.RawMessage, faults []s
 	}
 	if object == nil {
 		object = map[string]any{}
+	}
+	if m.ConfigSchema == nil {
+		return nil, nil // of a plugin that is broken
 	}
 	own, err := schema.Parse(m.ConfigSchema)
 	if err != nil {
@@ -234,16 +248,28 @@ func (c *Config) Enabled(id string) bool {
 // PluginConfig is a plugin's part of the configuration, defaults filled in.
 func (c *Config) PluginConfig(id string) json.RawMessage { return c.parts[id] }
 
+// Problem is what is wrong with the part of an installed plugin, or nil.
+func (c *Config) Problem(id string) error {
+	if len(c.faults[id]) == 0 {
+		return nil
+	}
+	return configError(c.path, c.faults[id])
+}
+
 // EffectiveConfig reads and checks the whole configuration, the plugins' parts
 // included, and returns it with all defaults filled in and without secrets.
 func EffectiveConfig(home string, builtins [][]byte) (json.RawMessage, error) {
-	plugins, err := manifests(builtins)
+	found, err := find(home, builtins)
 	if err != nil {
 		return nil, err
 	}
-	c, err := LoadConfig(home, plugins)
+	c, err := LoadConfig(home, manifestsOf(found))
 	if err != nil {
 		return nil, err
+	}
+	if faults := slices.Concat(slices.Collect(maps.Values(c.faults))...); len(faults) > 0 {
+		slices.Sort(faults)
+		return nil, configError(c.path, faults)
 	}
 	entries := map[string]any{}
 	for id, part := range c.parts {

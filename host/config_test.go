@@ -21,7 +21,7 @@ func writeConfig(t *testing.T, text string) string {
 }
 
 // known is a plugin with a small configuration.
-var known = []*plugin.Manifest{{ID: "sess", ConfigSchema: json.RawMessage(`{
+var known = []*plugin.Manifest{{ID: "sess", Builtin: "sess", ConfigSchema: json.RawMessage(`{
 	"type": "object", "additionalProperties": false,
 	"properties": {
 		"maxSnapshots": {"type": "integer", "minimum": 0, "default": 50},

@@ -68,14 +68,14 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		},
 		Absent: func(command string) error { return h.absent(ctx, command) },
 		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
-		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.config.Chat.Confirm, Now: h.now,
+		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
 	})
 	return c, err
 }
 
 func (h *Host) models(paced bool) models.Config {
-	c := models.Config{Default: h.config.Models.Default, Providers: map[string]models.Provider{}}
-	for id, p := range h.config.Models.Providers {
+	c := models.Config{Default: h.Config().Models.Default, Providers: map[string]models.Provider{}}
+	for id, p := range h.Config().Models.Providers {
 		c.Providers[id] = models.Provider{Kind: p.Kind, Model: p.Model}
 	}
 	if paced {
@@ -98,7 +98,7 @@ func (h *Host) chatCommands(ctx context.Context, moved func(session.Ref)) []chat
 		})
 	}
 	var all []chat.Command
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup == nil {
 			continue
 		}
@@ -155,9 +155,9 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		}
 		return out, nil
 	case "model":
-		out := []plugin.Candidate{{Value: h.config.Models.Default, Help: "the configured default"}}
-		for _, id := range slices.Sorted(maps.Keys(h.config.Models.Providers)) {
-			model := h.config.Models.Providers[id].Model
+		out := []plugin.Candidate{{Value: h.Config().Models.Default, Help: "the configured default"}}
+		for _, id := range slices.Sorted(maps.Keys(h.Config().Models.Providers)) {
+			model := h.Config().Models.Providers[id].Model
 			if name := id + "/" + model; model != "" && name != out[0].Value {
 				out = append(out, plugin.Candidate{Value: name})
 			}
@@ -165,12 +165,12 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		return out, nil
 	case "plugin":
 		var out []plugin.Candidate
-		for _, p := range h.plugins {
+		for _, p := range h.plugins() {
 			out = append(out, plugin.Candidate{Value: p.Manifest.ID, Help: p.Manifest.Description})
 		}
 		return out, nil
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup != nil && slices.Contains(p.Manifest.Commands, command) {
 			ref, err := h.Resolve(ctx, req.Call.Project, req.Call.Session)
 			if err != nil {

@@ -182,6 +182,9 @@ func (h *Host) publishChange(ctx context.Context, command string, call plugin.Ca
 		return // it has just answered a call, and is gone: there is nothing to tell it by
 	}
 	verb, _ := spec.Find(call.Argv)
+	if command+changed == pluginsChanged {
+		return // Reload has told of it, and of what it did
+	}
 	if verb == nil || verb.Effect == plugin.EffectRead || verb.Internal || verb.AfterTurn && call.Turn != "" {
 		return
 	}
@@ -237,12 +240,12 @@ func (h *Host) callPublish(_ context.Context, caller plugin.Caller, params json.
 	if err := surfaces.Params(params, &p); err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(h.plugins, func(p *Plugin) bool { return p.Manifest.ID == id })
-	if at < 0 {
-		return nil, plugin.Errorf(plugin.NotFound, "no plugin %q", id).WithHint("sess plugins list shows all plugins")
+	from, err := h.named(id)
+	if err != nil {
+		return nil, err
 	}
 	var kinds []string
-	for _, c := range h.plugins[at].Manifest.Commands {
+	for _, c := range from.Manifest.Commands {
 		kinds = append(kinds, c+changed)
 	}
 	if !slices.Contains(kinds, p.Kind) {

@@ -49,7 +49,7 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		load := func(data []byte) (*Config, error) {
-			c := &Config{path: "config.json", parts: map[string]json.RawMessage{}}
+			c := newConfig("")
 			object, err := c.parse(data)
 			if err != nil {
 				return nil, err
@@ -97,7 +97,7 @@ func FuzzDescription(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	h := &Host{build: "b1"}
-	p := &Plugin{Manifest: &plugin.Manifest{ID: "p", Commands: []string{"p"}}}
+	p := &Plugin{build: "b1", Manifest: &plugin.Manifest{ID: "p", Commands: []string{"p"}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, ok := h.parseDescription(p, data)
 		if ok != (d != nil) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,13 +65,14 @@ type Host struct {
 	log      *slog.Logger
 	logFile  *logFile
 	now      func() time.Time
-	config   *Config
 	build    string
 	home     durable.FS
 	sessions *session.Store
-	plugins  []*Plugin
 	own      []*dispatch.Dispatcher
+	registry atomic.Pointer[registry] // never nil; Reload replaces it
 	events   *hub
+
+	reloading sync.Mutex // held while the registry is replaced
 
 	life       context.Context // of what runs in the background
 	end        context.CancelFunc
@@ -111,15 +113,13 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		handler = opts.Logger.Handler()
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	bundled, err := manifests(opts.Builtins)
+	h.registry.Store(&registry{})
+	found, err := h.find()
 	if err != nil {
 		return nil, err
 	}
-	load := LoadConfig
-	if opts.Defaults {
-		load = defaultConfig
-	}
-	if h.config, err = load(opts.Home, bundled); err != nil {
+	config, err := h.loadConfig(found)
+	if err != nil {
 		return nil, err
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
@@ -135,7 +135,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(h.homeError(err), h.home.Close())
 	}
-	if err := h.register(bundled); err != nil {
+	if err := h.register(found, config); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, nil
@@ -172,7 +172,9 @@ func (h *Host) Close(ctx context.Context) error {
 	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	for _, p := range slices.Backward(h.plugins) {
+	h.reloading.Lock() // no plugin is started any more
+	defer h.reloading.Unlock()
+	for _, p := range slices.Backward(h.plugins()) {
 		if p.sup == nil {
 			continue
 		}
@@ -192,7 +194,7 @@ func (h *Host) Close(ctx context.Context) error {
 func (h *Host) Sessions() *session.Store { return h.sessions }
 
 // Config is the validated configuration.
-func (h *Host) Config() *Config { return h.config }
+func (h *Host) Config() *Config { return h.registry.Load().config }
 
 // Dispatch answers a call whose first word is a command. It fills in what the
 // call leaves open: agent, project, session, request id.
@@ -220,6 +222,14 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
 	res, err := to.Dispatch(ctx, call, progress)
+	for errors.Is(err, supervise.ErrClosed) && h.life.Err() == nil {
+		// The plugin was replaced, or is gone, since it was looked up.
+		before := to
+		if to, err = h.dispatcher(name); err != nil || to == before {
+			return plugin.Result{}, cmp.Or(err, error(plugin.Errorf(plugin.Unavailable, "%s is being stopped", name)))
+		}
+		res, err = to.Dispatch(ctx, call, progress)
+	}
 	if err == nil {
 		h.publishChange(ctx, name, call, res)
 	}
@@ -238,7 +248,7 @@ func (h *Host) Ready(ctx context.Context) error {
 	if _, err := h.sessions.Manifest(ctx); err != nil {
 		return plugin.AsError(chat.StoreError(err))
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup == nil || !p.Bundled {
 			continue
 		}
@@ -280,12 +290,12 @@ func (h *Host) dispatcher(command string) (plugin.Dispatcher, error) {
 			return d, nil
 		}
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if !slices.Contains(p.Manifest.Commands, command) {
 			continue
 		}
 		if p.sup == nil {
-			return nil, h.switchedOff(p)
+			return nil, h.absence(p)
 		}
 		return p.sup, nil
 	}
@@ -301,7 +311,7 @@ func (h *Host) commandNames() []string {
 	for _, d := range h.own {
 		names = append(names, d.Spec().Command)
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		names = append(names, p.Manifest.Commands...)
 	}
 	return names

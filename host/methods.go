@@ -98,7 +98,7 @@ func (h *Host) commandMethod(ctx context.Context, method string) (spec *plugin.S
 			return &spec, v.Name, nil
 		}
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if !slices.Contains(p.Manifest.Commands, command) {
 			continue
 		}
@@ -142,7 +142,7 @@ func (h *Host) Methods(context.Context) []string {
 			}
 		}
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		for _, c := range p.Manifest.Commands {
 			if p.sup != nil {
 				names = append(names, c+".invoke")
@@ -160,7 +160,7 @@ func (h *Host) Commands(ctx context.Context) []server.Command {
 	for _, d := range h.own {
 		all = append(all, server.Command{Spec: d.Spec(), HTTP: true})
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup == nil {
 			continue
 		}

@@ -3,14 +3,14 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"sess/dispatch"
 	"sess/host/server"
 	"sess/host/supervise"
 	"sess/plugin"
@@ -19,15 +19,38 @@ import (
 
 // Plugin is one plugin that the host knows.
 type Plugin struct {
-	Manifest *plugin.Manifest
+	Manifest *plugin.Manifest // of a broken one only the id
 	Enabled  bool
 	Bundled  bool
 
-	config json.RawMessage
-	sup    keeper // nil: switched off
+	config  json.RawMessage
+	found   candidate
+	build   string // identifies the executable
+	problem error  // why it cannot run; nil
+	sup     keeper // nil: switched off, or a problem
 
 	mu   sync.Mutex          // guards desc
 	desc *plugin.Description // of this build; nil until asked for
+}
+
+// registry is the configuration, and the plugins as it wants them. It never
+// changes: Reload makes another one.
+type registry struct {
+	config  *Config
+	plugins []*Plugin
+}
+
+// plugins lists the plugins that there are now: the bundled ones, then the
+// installed ones in order of their ids.
+func (h *Host) plugins() []*Plugin { return h.registry.Load().plugins }
+
+// plugin finds a plugin by its id, or returns nil.
+func (h *Host) plugin(id string) *Plugin {
+	all := h.plugins()
+	if at := slices.IndexFunc(all, func(p *Plugin) bool { return p.Manifest.ID == id }); at >= 0 {
+		return all[at]
+	}
+	return nil
 }
 
 // manifests reads those of the bundled plugins.
@@ -46,28 +69,61 @@ func manifests(builtins [][]byte) ([]*plugin.Manifest, error) {
 	return all, nil
 }
 
-// register prepares the plugins' supervisors. No process is started.
-func (h *Host) register(all []*plugin.Manifest) error {
-	for _, m := range all {
-		h.add(m)
+func manifestsOf(found []candidate) []*plugin.Manifest {
+	all := make([]*plugin.Manifest, len(found))
+	for i := range found {
+		all[i] = found[i].manifest
 	}
+	return all
+}
+
+// find lists the plugins that there are; the configuration says how they run.
+func (h *Host) find() ([]candidate, error) { return find(h.opts.Home, h.opts.Builtins) }
+
+func (h *Host) loadConfig(found []candidate) (*Config, error) {
+	if h.opts.Defaults {
+		return defaultConfig(h.opts.Home, manifestsOf(found))
+	}
+	return LoadConfig(h.opts.Home, manifestsOf(found))
+}
+
+// register prepares the host's own commands and the plugins' supervisors. No
+// process is started.
+func (h *Host) register(found []candidate, config *Config) error {
 	own, err := h.commands()
 	if err != nil {
 		return err
 	}
 	h.own = own
+	r := &registry{config: config}
+	for _, c := range found {
+		r.plugins = append(r.plugins, h.newPlugin(c, config))
+	}
+	h.registry.Store(r)
 	return nil
 }
 
-func (h *Host) add(m *plugin.Manifest) {
-	config := h.config.PluginConfig(m.ID)
-	p := &Plugin{Manifest: m, Enabled: h.config.Enabled(m.ID), Bundled: m.Builtin != "", config: config}
-	h.plugins = append(h.plugins, p)
-	if !p.Enabled {
-		return
+// newPlugin prepares a plugin as the configuration wants it.
+func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
+	m := c.manifest
+	p := &Plugin{
+		Manifest: m, Enabled: config.Enabled(m.ID), Bundled: c.bundled(),
+		config: config.PluginConfig(m.ID), found: c, build: h.build, problem: c.problem,
+	}
+	if c.record != nil {
+		p.build = c.record.digest()
+	}
+	if p.problem == nil {
+		p.problem = config.Problem(m.ID)
+	}
+	if p.problem == nil && !p.Bundled {
+		p.problem = h.reserved(m.Commands)
+	}
+	if !p.Enabled || p.problem != nil {
+		return p
 	}
 	configuration := plugin.Configuration{
-		Config:     config,
+		Config:     p.config,
 		AgentsDir:  filepath.Join(h.home.Dir(), "agents"),
 		UserHome:   h.opts.UserHome,
 		Background: h.opts.Background,
@@ -78,23 +134,58 @@ func (h *Host) add(m *plugin.Manifest) {
 	}
 	if here := h.opts.Local[m.ID]; here != nil {
 		p.sup = newLocal(m.ID, here, configuration, services)
-		return
+		return p
 	}
-	p.sup = supervise.New(supervise.Config{
-		Manifest: m,
-		Exe:      h.opts.Exe,
-		Args:     []string{"plugin", "serve", m.Builtin},
-		Environ:  h.opts.Environ,
-		// A bundled plugin of a one-shot call talks through a private folder
-		// only; leaving out the key exchange saves a third of its start.
-		MTLS:          m.UsesMTLS() && (h.opts.Background || !p.Bundled),
+	s := supervise.Config{
+		Manifest:      m,
+		Exe:           h.opts.Exe,
+		Args:          []string{"plugin", "serve", m.Builtin},
+		Environ:       h.opts.Environ,
+		MTLS:          m.UsesMTLS(),
 		RuntimeDir:    h.opts.RuntimeDir,
-		Build:         h.build,
 		Configuration: configuration,
 		NewRuntime:    func(int) (plugin.Runtime, func()) { return services() },
 		ReadOnly:      func(call plugin.Call) bool { return h.readOnly(p, call) },
 		Logger:        h.log,
-	})
+	}
+	if p.Bundled {
+		s.Build = h.build
+		// A bundled plugin of a one-shot call talks through a private folder
+		// only; leaving out the key exchange saves a third of its start.
+		s.MTLS = s.MTLS && h.opts.Background
+	} else {
+		h.runInstalled(&s, c)
+	}
+	p.sup = supervise.New(s)
+	return p
+}
+
+// runInstalled says how the program of an installed plugin runs.
+func (h *Host) runInstalled(s *supervise.Config, c candidate) {
+	s.Exe = filepath.Join(c.dir, filepath.FromSlash(c.record.Program))
+	s.Args = c.manifest.Command[1:]
+	s.Dir = c.dir
+	s.SHA256 = c.record.sum()
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(c.record.Files)), func(name string) bool { return name == c.record.Program })
+	s.Check = func() error { return checkFiles(c.dir, c.record, others...) }
+	if !c.manifest.UsesMux() {
+		// One that multiplexes notices the end of the host by itself.
+		s.Guard = []string{h.opts.Exe, "plugin", "guard", "--"}
+	}
+}
+
+// reserved tells which of some commands a plugin may not have, as the host or
+// the program answers it.
+func (h *Host) reserved(commands []string) error {
+	for _, command := range commands {
+		for _, d := range h.own {
+			if d.Spec().Command == command {
+				return plugin.Errorf(plugin.Exists, "its command %s is one of this program", command).
+					WithHint("the plugin's author has to name it otherwise")
+			}
+		}
+	}
+	return nil
 }
 
 func (h *Host) readOnly(p *Plugin, call plugin.Call) bool {
@@ -135,7 +226,7 @@ func (h *Host) cached(p *Plugin) (*plugin.Description, bool) {
 // this plugin, is none.
 func (h *Host) parseDescription(p *Plugin, data []byte) (*plugin.Description, bool) {
 	var d description
-	if json.Unmarshal(data, &d) != nil || d.Build != h.build || !slices.Contains(p.Manifest.Commands, d.Description.Spec.Command) {
+	if json.Unmarshal(data, &d) != nil || d.Build != p.build || !slices.Contains(p.Manifest.Commands, d.Description.Spec.Command) {
 		return nil, false
 	}
 	return &d.Description, true
@@ -145,7 +236,7 @@ func (h *Host) parseDescription(p *Plugin, data []byte) (*plugin.Description, bo
 // cached answer of this build is there.
 func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, error) {
 	if p.sup == nil {
-		return nil, h.switchedOff(p)
+		return nil, h.absence(p)
 	}
 	if d, ok := h.cached(p); ok {
 		return d, nil
@@ -161,7 +252,7 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 	p.mu.Lock()
 	p.desc = &d
 	p.mu.Unlock()
-	data, err := json.Marshal(description{Build: h.build, Description: d})
+	data, err := json.Marshal(description{Build: p.build, Description: d})
 	if err == nil {
 		if err = durable.MkdirAll(h.home, describeDir); err == nil {
 			err = durable.Write(h.home, describeDir+"/"+p.Manifest.ID+".json", data)
@@ -173,15 +264,23 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 	return &d, nil
 }
 
-func (h *Host) switchedOff(p *Plugin) error {
-	return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-		WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.config.path)
+// absence says why a plugin without a supervisor has none.
+func (h *Host) absence(p *Plugin) error {
+	if !p.Enabled {
+		return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
+			WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.Config().path)
+	}
+	e := plugin.AsError(p.problem)
+	return &plugin.Error{
+		Code: plugin.Unavailable, Message: fmt.Sprintf("plugin %s cannot run: %s", p.Manifest.ID, e.Message),
+		Hint: e.Hint, Details: e.Details, Err: e,
+	}
 }
 
 // absent says why the command of a plugin is not there now; nil where it is, or
 // where no plugin has it.
 func (h *Host) absent(ctx context.Context, command string) error {
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if slices.Contains(p.Manifest.Commands, command) {
 			_, err := h.describe(ctx, p)
 			return err
@@ -205,7 +304,7 @@ func (h *Host) Spec(ctx context.Context, command string) (*plugin.Spec, error) {
 			return &spec, nil
 		}
 	}
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if slices.Contains(p.Manifest.Commands, command) {
 			return h.spec(ctx, p)
 		}
@@ -218,7 +317,7 @@ func (h *Host) Spec(ctx context.Context, command string) (*plugin.Spec, error) {
 // left out and logged: the others go on.
 func (h *Host) Specs(ctx context.Context) []*plugin.Spec {
 	var specs []*plugin.Spec
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup == nil {
 			continue
 		}
@@ -257,14 +356,18 @@ func (p *Plugin) exposes(key string) bool {
 // other waiting. A plugin that fails gives a notice as well.
 func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 	defer h.upkeep()
-	notices := make([][]string, len(h.plugins))
+	all := h.plugins()
+	notices := make([][]string, len(all))
 	var told sync.WaitGroup
-	for i, p := range h.plugins {
+	for i, p := range all {
 		if p.sup == nil {
 			continue
 		}
 		told.Go(func() {
 			n, err := p.sup.Notify(ctx, event)
+			if next := h.plugin(p.Manifest.ID); errors.Is(err, supervise.ErrClosed) && next != nil && next != p && next.sup != nil {
+				n, err = next.sup.Notify(ctx, event) // it was replaced just now
+			}
 			if err != nil {
 				n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
 				h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
@@ -281,7 +384,7 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 // they object to.
 func (h *Host) CheckPlugins(ctx context.Context) error {
 	var objections []string
-	for _, p := range h.plugins {
+	for _, p := range h.plugins() {
 		if p.sup == nil {
 			continue
 		}
@@ -293,7 +396,7 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 		}
 	}
 	if len(objections) > 0 {
-		return configError(h.config.path, objections)
+		return configError(h.Config().path, objections)
 	}
 	return nil
 }
@@ -309,185 +412,4 @@ func (h *Host) tell(event plugin.Event) {
 			h.log.Info("notice", "event", event.Kind, "session_id", event.Session, "text", n)
 		}
 	})
-}
-
-// pluginRow is a plugin as lists show it.
-type pluginRow struct {
-	ID       string   `json:"id"`
-	Name     string   `json:"name,omitempty"`
-	Version  string   `json:"version"`
-	State    string   `json:"state"`
-	Reason   string   `json:"reason,omitempty"`
-	Bundled  bool     `json:"bundled"`
-	Commands []string `json:"commands"`
-	PID      int      `json:"pid,omitempty"`
-	Restarts int      `json:"restarts"`
-}
-
-func (h *Host) pluginRow(p *Plugin) pluginRow {
-	row := pluginRow{
-		ID: p.Manifest.ID, Name: p.Manifest.Name, Version: p.Manifest.Version,
-		Bundled: p.Bundled, Commands: p.Manifest.Commands, State: "disabled", Reason: "disabled in " + h.config.path,
-	}
-	if p.sup != nil {
-		s := p.sup.State()
-		row.State, row.Reason, row.PID, row.Restarts = string(s.Phase), "", s.PID, s.Restarts
-		if s.LastError != nil {
-			row.Reason = s.LastError.Error()
-		}
-	}
-	return row
-}
-
-func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
-	rows := make([]pluginRow, 0, len(h.plugins))
-	var cells [][]string
-	for _, p := range h.plugins {
-		row := h.pluginRow(p)
-		rows = append(rows, row)
-		from := "installed"
-		if row.Bundled {
-			from = "bundled"
-		}
-		cells = append(cells, []string{row.ID, row.Version, row.State, from, strings.Join(row.Commands, " ")})
-	}
-	return answer(plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells), rows)
-}
-
-// inspection is what plugins inspect shows.
-type inspection struct {
-	pluginRow
-	Description  string                 `json:"description,omitempty"`
-	Protocol     int                    `json:"protocol"`
-	Build        string                 `json:"build,omitempty"`
-	API          []string               `json:"api,omitempty"`
-	Permissions  []plugin.Permission    `json:"permissions"`
-	Config       json.RawMessage        `json:"config"`
-	ConfigSchema json.RawMessage        `json:"configSchema"`
-	Surfaces     map[string]string      `json:"surfaces,omitempty"`
-	Verbs        []string               `json:"verbs,omitempty"`
-	Services     []plugin.ServiceStatus `json:"services"`
-	Stderr       string                 `json:"stderr,omitempty"`
-}
-
-func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	id := in.Arg("id")
-	at := slices.IndexFunc(h.plugins, func(p *Plugin) bool { return p.Manifest.ID == id })
-	if at < 0 {
-		var ids []string
-		for _, p := range h.plugins {
-			ids = append(ids, p.Manifest.ID)
-		}
-		e := plugin.Errorf(plugin.NotFound, "no plugin %q", id).WithHint("sess plugins list shows all plugins")
-		if near := plugin.Nearest(id, ids); len(near) > 0 {
-			e = e.WithHint("did you mean %s?", near[0])
-		}
-		return plugin.Result{}, e
-	}
-	p := h.plugins[at]
-	out := inspection{
-		Description: p.Manifest.Description, Protocol: p.Manifest.Protocol, Permissions: p.Manifest.Permissions,
-		Config: p.config, ConfigSchema: p.Manifest.ConfigSchema, Services: []plugin.ServiceStatus{},
-	}
-	var failure error
-	if p.sup != nil {
-		// Asking the process itself is what makes the answer true.
-		d, err := p.sup.Describe(ctx)
-		if err == nil {
-			out.Services, err = p.sup.Status(ctx)
-		}
-		if failure = err; err == nil {
-			out.Build, out.API = d.Build, d.API
-			out.Surfaces = p.surfaces(&d.Spec)
-			for _, v := range d.Spec.Verbs {
-				if !v.Internal {
-					out.Verbs = append(out.Verbs, v.Name)
-				}
-			}
-		}
-		out.Stderr = strings.Join(p.sup.State().Stderr, "\n")
-	}
-	out.pluginRow = h.pluginRow(p)
-	if failure != nil {
-		return plugin.Result{}, failure
-	}
-	res, err := answer(h.inspectText(out), out)
-	return res, err
-}
-
-// ownCommand is the command whose verbs stand first on the command line.
-const ownCommand = "sess"
-
-// surfaces says by what name each surface offers a plugin's command.
-func (p *Plugin) surfaces(spec *plugin.Spec) map[string]string {
-	all := map[string]string{"slash": "/" + spec.Command, "cli": ownCommand, "rpc": spec.Command + ".invoke"}
-	if spec.Command != ownCommand {
-		all["cli"] += " " + spec.Command
-	}
-	if p.exposes("exposeTool") {
-		all["tool"] = spec.ToolName()
-	}
-	return all
-}
-
-func (h *Host) inspectText(p inspection) string {
-	var b strings.Builder
-	line := func(key, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", key+":", fmt.Sprintf(format, args...))
-	}
-	line("plugin", "%s %s", p.ID, p.Version)
-	if p.Description != "" {
-		line("about", "%s", p.Description)
-	}
-	state := p.State
-	if p.PID != 0 {
-		state += fmt.Sprintf(", process %d", p.PID)
-	}
-	if p.Restarts > 0 {
-		state += fmt.Sprintf(", %d restarts", p.Restarts)
-	}
-	if p.Reason != "" {
-		state += " (" + p.Reason + ")"
-	}
-	line("state", "%s", state)
-	if p.Build != "" {
-		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
-		var names []string
-		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"rpc", "RPC"}} {
-			if name := p.Surfaces[s.key]; name != "" {
-				names = append(names, s.label+" "+name)
-			}
-		}
-		line("surfaces", "%s", strings.Join(names, ", "))
-		line("verbs", "%s", strings.Join(p.Verbs, ", "))
-	}
-	perms := make([]string, len(p.Permissions))
-	for i, perm := range p.Permissions {
-		perms[i] = string(perm)
-	}
-	line("permissions", "%s", strings.Join(perms, " "))
-	line("config", "%s", p.Config)
-	for _, s := range p.Services {
-		text := s.Schedule
-		if s.Running {
-			text += ", running now"
-		}
-		switch at := s.Next.Local().Format(time.DateTime); {
-		case s.Next.IsZero():
-		case s.Next.Before(h.now()):
-			text += ", due since " + at
-		default:
-			text += ", next " + at
-		}
-		if s.Last.IsZero() {
-			text += ", never ran"
-		} else {
-			text += ", last " + s.Last.Local().Format(time.DateTime)
-		}
-		if s.Result != "" {
-			text += ": " + s.Result
-		}
-		line(s.Name, "%s", strings.TrimPrefix(text, ", "))
-	}
-	return strings.TrimRight(b.String(), "\n")
 }

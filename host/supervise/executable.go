@@ -17,9 +17,9 @@ import (
 	"sess/plugin"
 )
 
-// checkExecutable tells why path cannot be a plugin's program, without running
+// CheckProgram tells why path cannot be a plugin's program, without running
 // it. sum, unless empty, is the SHA-256 that it must have, in hex.
-func checkExecutable(id, path, sum string) error {
+func CheckProgram(id, path, sum string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -37,19 +37,20 @@ func checkExecutable(id, path, sum string) error {
 	if sum == "" {
 		return nil
 	}
-	got, err := fileSum(path)
+	got, err := FileSum(path)
 	if err != nil {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s: its program cannot be read: %w", id, err)
 	}
 	if !strings.EqualFold(got, sum) {
 		return plugin.Errorf(plugin.Corrupt,
 			"plugin %s: its program %s has the SHA-256 %s, but %s was installed", id, path, got, strings.ToLower(sum)).
-			WithHint("install the plugin again if you changed it, otherwise do not trust it")
+			WithHint("if you know why it changed: sess plugins update <folder or tar.gz> %s; otherwise do not trust it", id)
 	}
 	return nil
 }
 
-func fileSum(path string) (string, error) {
+// FileSum is the SHA-256 of a file, in hex.
+func FileSum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

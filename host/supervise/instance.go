@@ -81,8 +81,13 @@ func (s *Supervisor) launchProcess(ctx context.Context, n int) (instance, error)
 			"plugin %s %s: its plugin.json says protocol %d, this host speaks %d", m.ID, m.Version, m.Protocol, plugin.ProtocolVersion).
 			WithHint("install a version of the plugin made for protocol %d", plugin.ProtocolVersion)}
 	}
-	if err := checkExecutable(m.ID, s.cfg.Exe, s.cfg.SHA256); err != nil {
+	if err := CheckProgram(m.ID, s.cfg.Exe, s.cfg.SHA256); err != nil {
 		return nil, permanent{err}
+	}
+	if s.cfg.Check != nil {
+		if err := s.cfg.Check(); err != nil {
+			return nil, permanent{err}
+		}
 	}
 	sockets, err := s.socketDir(ctx)
 	if err != nil {

@@ -42,6 +42,9 @@ type Config struct {
 	// SHA256 is the checksum that the program must have, in hex; empty means
 	// that it is not checked.
 	SHA256 string
+	// Check is asked before each start whether the program may run: its error
+	// gives the plugin up. Nil means that it may.
+	Check func() error
 	// Build is the build that the plugin must say it is; empty means any.
 	Build string
 	// MTLS makes both sides prove to each other who they are. Without it the
@@ -338,7 +341,7 @@ func (s *Supervisor) acquire(ctx context.Context) (instance, error) {
 		s.mu.Lock()
 		if s.isClosed() {
 			s.mu.Unlock()
-			return nil, s.unavailable("is stopped, as its host is stopping", nil)
+			return nil, s.unavailable("is stopped", ErrClosed)
 		}
 		if s.machine.phase == Stopped {
 			s.handle(wanted)
@@ -568,6 +571,10 @@ func (s *Supervisor) State() State {
 	}
 	return state
 }
+
+// ErrClosed is the cause of the error of a call that came after [Supervisor.Close]
+// and was never sent.
+var ErrClosed = errors.New("the plugin's supervisor is closed")
 
 // Close ends the plugin for good: new calls are refused, those that run are
 // waited for, the plugin is told, then ended, and killed with its whole process

@@ -381,7 +381,7 @@ func TestCloseWaitsForCallsThenEnds(t *testing.T) {
 			t.Errorf("drained %t, released %t, forced %t", f.drained.Load(), f.released.Load(), f.forced.Load())
 		}
 		_, err := call(t, s)
-		wantUnavailable(t, err, "is stopped, as its host is stopping")
+		wantUnavailable(t, err, "is stopped")
 		if err := s.Start(t.Context()); err == nil {
 			t.Error("Start after Close succeeded")
 		}
