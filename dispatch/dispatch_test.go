@@ -477,6 +477,9 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{`command "x": want a summary and verbs`, dispatch.Command{}},
 		{`command "X y": want a name in kebab-case`, dispatch.Command{Name: "X y"}},
+		{`command "1x": want a name in kebab-case`, dispatch.Command{Name: "1x"}},
+		{`command "x--y": want a name in kebab-case`, dispatch.Command{Name: "x--y"}},
+		{`command "x-": want a name in kebab-case`, dispatch.Command{Name: "x-"}},
 		{`want one or two words in kebab-case`, dispatch.Command{Verbs: []dispatch.Verb{verb("do_it", nil)}}},
 		{`want one or two words in kebab-case`, dispatch.Command{Verbs: []dispatch.Verb{verb("a b c", nil)}}},
 		{`the name "do" is taken`, dispatch.Command{Verbs: []dispatch.Verb{verb("do", nil), verb("do", nil)}}},

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
 	"sess/plugin"
 )
 
-var negative = regexp.MustCompile(`^-[0-9]+$`)
+var negative = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-[0-9]+$`) })
 
 // parse reads the words after the verb: flags and arguments in any order up to
 // "--", after which everything is an argument.
@@ -24,7 +25,7 @@ func (in *Invocation) parse(argv []string) error {
 			words = append(words, argv[1:]...)
 			break
 		}
-		if len(word) < 2 || word[0] != '-' || negative.MatchString(word) && in.verb.typeAt(len(words)) == plugin.TypeInt {
+		if len(word) < 2 || word[0] != '-' || negative().MatchString(word) && in.verb.typeAt(len(words)) == plugin.TypeInt {
 			words = append(words, word)
 			argv = argv[1:]
 			continue

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -57,7 +56,17 @@ type verb struct {
 	flags []*Flag
 }
 
-var kebab = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+// isKebab reports whether s is words of lower-case letters and digits, joined by
+// hyphens, that begins with a letter.
+func isKebab(s string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	for word := range strings.SplitSeq(s, "-") {
+		if word == "" || strings.Trim(word, letters+"0123456789") != "" {
+			return false
+		}
+	}
+	return strings.Contains(letters, s[:1])
+}
 
 // hostFields are the object fields that surfaces take for themselves.
 var hostFields = []string{"action", "argv", "agent", "project", "session"}
@@ -79,7 +88,7 @@ func New(cmd Command) (*Dispatcher, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	var c checker
-	if !kebab.MatchString(cmd.Name) {
+	if !isKebab(cmd.Name) {
 		c.bad("command %q: want a name in kebab-case", cmd.Name)
 	}
 	if cmd.Summary == "" || len(cmd.Verbs) == 0 {
@@ -138,7 +147,7 @@ func (c *checker) args(v *verb, fields map[string]string) {
 	for i, a := range v.spec.Args {
 		where := fmt.Sprintf("verb %q, argument %q", v.Name, a.Name)
 		switch {
-		case !kebab.MatchString(a.Name):
+		case !isKebab(a.Name):
 			c.bad("%s: want a name in kebab-case", where)
 		case a.Type != plugin.TypeString && a.Type != plugin.TypeInt:
 			c.bad("%s: want the type string or int", where)
@@ -165,7 +174,7 @@ func (c *checker) flags(v *verb, fields map[string]string) {
 		_, err := fl.newValue()
 		number := f.Type == plugin.TypeInt
 		switch {
-		case !kebab.MatchString(f.Name):
+		case !isKebab(f.Name):
 			c.bad("%s: want a name in kebab-case", where)
 		case names[f.Name]:
 			c.bad("%s: the name is taken, by the host or by the verb itself", where)
@@ -216,7 +225,7 @@ func (c *checker) names(verbs []plugin.Verb) {
 	for i := range verbs {
 		v := &verbs[i]
 		first, second, two := strings.Cut(v.Name, " ")
-		if !kebab.MatchString(first) || two && !kebab.MatchString(second) {
+		if !isKebab(first) || two && !isKebab(second) {
 			c.bad("verb %q: want one or two words in kebab-case", v.Name)
 		}
 		if two {
@@ -231,7 +240,7 @@ func (c *checker) names(verbs []plugin.Verb) {
 			taken[name] = true
 		}
 		for _, a := range v.Aliases {
-			if !kebab.MatchString(a) {
+			if !isKebab(a) {
 				c.bad("verb %q: want the alias %q to be one word in kebab-case", v.Name, a)
 			}
 			alone[a] = v
@@ -264,7 +273,7 @@ func (c *checker) ways(spec *plugin.Spec) {
 	for _, s := range spec.Shortcuts {
 		v, _ := spec.Find(s.Argv)
 		switch {
-		case !kebab.MatchString(s.Name) || taken[s.Name]:
+		case !isKebab(s.Name) || taken[s.Name]:
 			c.bad("shortcut %q: want a free name in kebab-case", s.Name)
 		case v == nil:
 			c.bad("shortcut %q: it leads to no verb", s.Name)

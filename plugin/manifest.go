@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -54,10 +53,18 @@ const (
 // PermRPC is the permission to call a gateway method.
 func PermRPC(method string) Permission { return Permission("rpc:" + method) }
 
-var (
-	idPattern      = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
-	commandPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
+// The longest names, in bytes.
+const (
+	maxID      = 63
+	maxCommand = 31
 )
+
+// isName reports whether s is made of lower-case letters, digits and hyphens,
+// begins with a letter, and has at most so many bytes.
+func isName(s string, most int) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	return s != "" && len(s) <= most && strings.Contains(letters, s[:1]) && strings.Trim(s, letters+"0123456789-") == ""
+}
 
 // ParseManifest reads a plugin.json. Unknown keys, missing ones and wrong
 // values are refused by name. Errors have the code usage.
@@ -77,7 +84,7 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return nil, Errorf(Usage, "plugin.json: %s: %s", field, why).WithDetail("field", field)
 	}
 	switch {
-	case !idPattern.MatchString(m.ID):
+	case !isName(m.ID, maxID):
 		return bad("id", "want lower-case letters, digits and hyphens, beginning with a letter")
 	case m.Version == "":
 		return bad("version", "missing")
@@ -91,7 +98,7 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return bad("commands", "want at least one command")
 	}
 	for _, c := range m.Commands {
-		if !commandPattern.MatchString(c) {
+		if !isName(c, maxCommand) {
 			return bad("commands", "bad command name "+c)
 		}
 	}

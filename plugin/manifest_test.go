@@ -16,8 +16,10 @@ import (
 func TestParseManifestRefuses(t *testing.T) {
 	t.Parallel()
 	const rest = `"version":"1","builtin":"x","protocol":1,"configSchema":{"type":"object"},"commands":["x"]`
-	if _, err := plugin.ParseManifest([]byte(`{"id":"x",` + rest + `}`)); err != nil {
-		t.Fatalf("the base of the cases: %v", err)
+	for _, id := range []string{"x", "x-1-", "a" + strings.Repeat("0", 62)} {
+		if _, err := plugin.ParseManifest([]byte(`{"id":"` + id + `",` + rest + `}`)); err != nil {
+			t.Fatalf("ParseManifest with the id %s: %v", id, err)
+		}
 	}
 	for text, want := range map[string]string{
 		`{"id":"x","colour":1,` + rest + `}`:                        `unknown key "colour"`,
@@ -26,6 +28,12 @@ func TestParseManifestRefuses(t *testing.T) {
 		`{"id":"x","id":"y",` + rest + `}`:                          `id: given twice`,
 		`{"id":"x","permissions":[],"permissions":[],` + rest + `}`: `permissions: given twice`,
 		`{"id":"X",` + rest + `}`:                                   `id: want lower-case`,
+		`{"id":"",` + rest + `}`:                                    `id: want lower-case`,
+		`{"id":"1x",` + rest + `}`:                                  `id: want lower-case`,
+		`{"id":"-x",` + rest + `}`:                                  `id: want lower-case`,
+		`{"id":"x.y",` + rest + `}`:                                 `id: want lower-case`,
+		`{"id":"xé",` + rest + `}`:                                  `id: want lower-case`,
+		`{"id":"a` + strings.Repeat("0", 63) + `",` + rest + `}`:    `id: want lower-case`,
 		`{"id":"x",` + rest + `} {}`:                                `more than one JSON value`,
 		`null`:                                                      `want an object`,
 		`[]`:                                                        `want an object`,

@@ -3,6 +3,7 @@ package surfaces
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"sess/plugin"
 )
@@ -10,7 +11,7 @@ import (
 // Shells lists the shells that [CompletionScript] knows.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
-var progPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+var progPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`) })
 
 // CompletionScript returns the script that makes a shell complete the command
 // lines of prog. The script runs "prog __complete -- words…", with the words
@@ -22,7 +23,7 @@ func CompletionScript(shell, prog string) (string, error) {
 		return "", plugin.Errorf(plugin.Usage, "no completion for the shell %q", shell).
 			WithHint("there is one for each of %s", strings.Join(Shells(), ", "))
 	}
-	if !progPattern.MatchString(prog) {
+	if !progPattern().MatchString(prog) {
 		return "", plugin.Errorf(plugin.Usage, "no completion for a program named %q", prog).
 			WithHint("name it with letters, digits, - and _ only")
 	}

@@ -2,9 +2,11 @@ package surfaces
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -189,51 +191,146 @@ func (p *properties) object(action *schema) map[string]*schema {
 	return out
 }
 
-// MaxToolText bounds what [ToolRender] gives to a model, in bytes.
+// MaxToolText bounds an answer to a model, in bytes.
 const MaxToolText = 20_000
 
+// ToolCall dispatches a call that a model made and was lowered for it, and makes
+// the answer one of at most [MaxToolText] bytes as [ToolRender] writes it. A list
+// that is too long is asked for again with a smaller limit, so that it ends at a
+// whole item and says itself how to go on. What is cut is told in a notice.
+func ToolCall(ctx context.Context, d plugin.Dispatcher, verb *plugin.Verb, call plugin.Call) (plugin.Result, error) {
+	result, err := d.Dispatch(ctx, call, nil)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	limit := verb.Flag(plugin.FlagLimit)
+	if limit == nil || limit.Type != plugin.TypeInt || verb.Effect != plugin.EffectRead {
+		return fit(result), nil
+	}
+	// Items differ in size, so that a share may be too many once more.
+	for few := items(result.Data); few > 1 && toolSize(result) > MaxToolText; {
+		few = max(1, min(few-1, few*(MaxToolText-2*cutRoom)/toolSize(result)))
+		call.Argv = limited(verb, call.Argv, few)
+		if result, err = d.Dispatch(ctx, call, nil); err != nil {
+			return plugin.Result{}, err
+		}
+		note := fmt.Sprintf("an answer has room for %d of them; %s was lowered to that", few, plugin.FlagLimit)
+		result.Notices = append(slices.Clip(result.Notices), note)
+	}
+	return fit(result), nil
+}
+
+// limited returns a lowered argv with another limit.
+func limited(verb *plugin.Verb, argv []string, limit int) []string {
+	const flag = "--" + plugin.FlagLimit + "="
+	words := len(strings.Fields(verb.Name))
+	out := append(slices.Clone(argv[:words]), flag+strconv.Itoa(limit))
+	for i, w := range argv[words:] {
+		if w == "--" {
+			return append(out, argv[words+i:]...)
+		}
+		if !strings.HasPrefix(w, flag) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // ToolRender renders an answer for a model: text, notices and data, of at most
-// [MaxToolText] bytes. What was cut is said in the last line. An error is a
-// result too, marked by isError, so that the model can act on it.
+// [MaxToolText] bytes. An error is a result too, marked by isError, so that the
+// model can act on it.
 func ToolRender(result plugin.Result, err error) (text string, isError bool) {
 	if err != nil {
 		e := plugin.AsError(err)
-		text := fmt.Sprintf("error (%s): %s", e.Code, e.Text())
-		return cut(text, MaxToolText), true
+		return cut(fmt.Sprintf("error (%s): %s", e.Code, e.Text()), MaxToolText), true
 	}
+	result = fit(result)
+	said := toolText(result)
+	if said != "" && len(result.Data) > 0 {
+		said += "\n\n"
+	}
+	return said + string(result.Data), false
+}
+
+// toolText is what a model is told beside the data.
+func toolText(result plugin.Result) string {
 	parts := []string{result.Text}
 	for _, n := range result.Notices {
 		parts = append(parts, "note: "+n)
 	}
-	said := strings.TrimSpace(strings.Join(parts, "\n"))
-	if len(result.Data) == 0 || len(said) > MaxToolText {
-		return cut(said, MaxToolText), false
+	if p := result.Page; p != nil && p.Next != "" {
+		parts = append(parts, fmt.Sprintf("to go on, call again with the same fields and with %q: %q", plugin.FlagAfter, p.Next))
 	}
-	if said != "" {
-		said += "\n\n"
-	}
-	var data bytes.Buffer
-	if err := json.Compact(&data, result.Data); err != nil {
-		data.Reset()
-		data.Write(result.Data)
-	}
-	if len(said)+data.Len() <= MaxToolText {
-		return said + data.String(), false
-	}
-	if room := MaxToolText - len(said); room >= 2*cutRoom {
-		return said + cutData(data.Bytes(), room), false
-	}
-	return cut(said+data.String(), MaxToolText), false
+	return strings.TrimSpace(strings.Join(parts, "\n"))
 }
 
-const cutRoom = 200 // bytes kept for the line that says what was cut
+// toolSize is how long an answer is for a model, in bytes.
+func toolSize(result plugin.Result) int {
+	return len(toolText(result)) + len("\n\n") + len(compact(result.Data))
+}
 
-// cut shortens text to at most n bytes, and says so.
+const cutRoom = 300 // bytes kept for what is said of a cut
+
+// fit makes an answer one of at most [MaxToolText] bytes. One that is stays as
+// it is, but for the blanks of its data.
+func fit(result plugin.Result) plugin.Result {
+	result.Data = compact(result.Data)
+	if toolSize(result) <= MaxToolText {
+		return result
+	}
+	notices, left := 0, MaxToolText/4
+	for _, n := range result.Notices {
+		if left -= len(n) + len("note: \n"); left >= 0 {
+			notices++
+		}
+	}
+	if more := len(result.Notices) - notices; more > 0 {
+		result.Notices = append(result.Notices[:notices:notices], fmt.Sprintf("%d more notes are left out", more))
+	}
+	data := result.Data
+	result.Data = nil
+	room := MaxToolText - toolSize(result) - cutRoom
+	note := ""
+	switch shown := cutData(data, room); {
+	case room < 0:
+		result.Text = cut(result.Text, len(result.Text)+room)
+		note = "the data beside the text is left out"
+	case shown == nil && result.Text == "":
+		result.Text = cut(string(data), room)
+	case shown == nil:
+		note = fmt.Sprintf("the data beside the text, %d bytes, is left out", len(data))
+	case len(shown) < len(data):
+		result.Data = shown
+		note = fmt.Sprintf("the data has only the first %d of %d items", items(shown), items(data))
+	default:
+		result.Data = data
+	}
+	if note != "" && len(data) > 0 {
+		result.Notices = append(slices.Clip(result.Notices), note)
+	}
+	return result
+}
+
+// compact takes the blanks out of JSON.
+func compact(data json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if len(data) == 0 || json.Compact(&b, data) != nil {
+		return data
+	}
+	return b.Bytes()
+}
+
+// cut shortens text to at most n bytes, at the end of a line where one is near,
+// and says so.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	return clip(text, n-cutRoom) + fmt.Sprintf("\n(cut here: %d bytes in all; ask for less, with a limit or a filter, to see the rest)", len(text))
+	kept := clip(text, max(0, n-cutRoom/2))
+	if line := strings.LastIndexByte(kept, '\n'); line > len(kept)*3/4 {
+		kept = kept[:line]
+	}
+	return kept + fmt.Sprintf("\n(cut here: these were the first %d of %d bytes)", len(kept), len(text))
 }
 
 // clip returns the longest beginning of at most n bytes that ends between two
@@ -245,22 +342,62 @@ func clip(text string, n int) string {
 	return text[:n]
 }
 
-// cutData shortens JSON to n bytes: a list keeps its first items whole.
-func cutData(data []byte, n int) string {
-	var items []json.RawMessage
-	if err := json.Unmarshal(data, &items); err != nil {
-		return cut(string(data), n)
+// parts splits data into the list that is most of it, data itself or a member,
+// and what stands around that. ok is false where there is no list.
+func parts(data json.RawMessage) (before []byte, list []json.RawMessage, after []byte, ok bool) {
+	if json.Unmarshal(data, &list) == nil && list != nil {
+		return nil, list, nil, true
 	}
-	kept, size := 0, 2
-	for kept < len(items) && size+len(items[kept])+1 <= n-cutRoom {
-		size += len(items[kept]) + 1
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, nil, nil, false
+	}
+	from, to := 0, 0
+	for dec.More() {
+		if _, err := dec.Token(); err != nil {
+			return nil, nil, nil, false
+		}
+		var value json.RawMessage
+		if dec.Decode(&value) != nil {
+			return nil, nil, nil, false
+		}
+		if end := int(dec.InputOffset()); value[0] == '[' && len(value) > to-from {
+			from, to = end-len(value), end
+		}
+	}
+	if to == 0 || json.Unmarshal(data[from:to], &list) != nil {
+		return nil, nil, nil, false
+	}
+	return data[:from], list, data[to:], true
+}
+
+// items counts what the list in data holds.
+func items(data json.RawMessage) int {
+	_, list, _, _ := parts(data)
+	return len(list)
+}
+
+// cutData shortens JSON to at most n bytes: its list keeps its first items
+// whole. It is nil where not even one of them fits.
+func cutData(data json.RawMessage, n int) json.RawMessage {
+	if len(data) <= n {
+		return data
+	}
+	before, list, after, ok := parts(data)
+	if !ok {
+		return nil
+	}
+	out := append(slices.Clip(before), '[')
+	kept := 0
+	for kept < len(list) && len(out)+len(list[kept])+len(",]")+len(after) <= n {
+		if kept > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, list[kept]...)
 		kept++
 	}
 	if kept == 0 {
-		return cut(string(data), n)
+		return nil
 	}
-	var shown bytes.Buffer
-	writeJSON(&shown, items[:kept])
-	return fmt.Sprintf("%s(cut here: the first %d of %d items are shown; ask for less, with a limit or a filter, to see the rest)",
-		shown.String(), kept, len(items))
+	return append(append(out, ']'), after...)
 }

@@ -1,6 +1,7 @@
 package surfaces_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"sess/dispatch"
 	"sess/plugin"
 	"sess/surfaces"
 )
@@ -146,12 +148,17 @@ func TestToolRenderIsBounded(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"a long list", plugin.Result{Text: "2000 snapshots", Data: json.RawMessage(list)}, nil, "of 2000 items are shown"},
-		{"a long object", plugin.Result{Data: json.RawMessage(`{"text":"` + long + `"}`)}, nil, "bytes in all"},
-		{"a list of one long item", plugin.Result{Data: json.RawMessage(`["` + long + `"]`)}, nil, "bytes in all"},
-		{"a long text", plugin.Result{Text: long, Data: json.RawMessage(list)}, nil, "bytes in all"},
-		{"a text that leaves no room", plugin.Result{Text: strings.Repeat("x", surfaces.MaxToolText-10), Data: json.RawMessage(list)}, nil, "bytes in all"},
-		{"a long error", plugin.Result{}, &plugin.Error{Code: plugin.Corrupt, Message: long}, "bytes in all"},
+		{"a long list", plugin.Result{Text: "2000 snapshots", Data: json.RawMessage(list)}, nil, "note: the data has only the first 787 of 2000 items\n"},
+		{"a long list in an object", plugin.Result{Text: "x", Data: json.RawMessage(`{"some":["a"],"list":` + list + `,"more":true}`)}, nil, `},{"name":"snapshot-0785"}],"more":true}`},
+		{"a long object", plugin.Result{Data: json.RawMessage(`{"text":"` + long + `"}`)}, nil, "bytes)"},
+		{"a long object beside a text", plugin.Result{Text: "told", Data: json.RawMessage(`{"text":"` + long + `"}`)}, nil, "told\nnote: the data beside the text, 90011 bytes, is left out"},
+		{"a list of one long item", plugin.Result{Data: json.RawMessage(`["` + long + `"]`)}, nil, "of 90004 bytes)"},
+		{"a long text", plugin.Result{Text: long, Data: json.RawMessage(list)}, nil, "of 90000 bytes)\nnote: the data beside the text is left out"},
+		{"a long text of lines", plugin.Result{Text: strings.Repeat("a line of text\n", 3000)}, nil, "a line of text\n(cut here"},
+		{"a text that leaves no room", plugin.Result{Text: strings.Repeat("x", surfaces.MaxToolText-10), Data: json.RawMessage(list)}, nil, "note: the data beside the text is left out"},
+		{"many notices", plugin.Result{Text: "told", Notices: strings.Split(strings.Repeat("a thing to know\n", 2000), "\n")}, nil, "note: 1774 more notes are left out"},
+		{"one long notice", plugin.Result{Text: "told", Notices: []string{long}, Data: json.RawMessage(`[1]`)}, nil, "told\nnote: 1 more notes are left out\n\n[1]"},
+		{"a long error", plugin.Result{}, &plugin.Error{Code: plugin.Corrupt, Message: long}, "of 90017 bytes)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -164,9 +171,99 @@ func TestToolRenderIsBounded(t *testing.T) {
 		})
 	}
 	got, _ := surfaces.ToolRender(tests[0].result, nil)
-	_, data, _ := strings.Cut(got, "\n\n")
-	shown, _, _ := strings.Cut(data, "\n")
-	if !json.Valid([]byte(shown)) || len(shown) < surfaces.MaxToolText/2 {
-		t.Errorf("the shown part of the list has %d bytes, valid JSON %v", len(shown), json.Valid([]byte(shown)))
+	if _, data, _ := strings.Cut(got, "\n\n"); !json.Valid([]byte(data)) || len(data) < surfaces.MaxToolText*9/10 {
+		t.Errorf("the shown part of the list has %d bytes, valid JSON %v", len(data), json.Valid([]byte(data)))
+	}
+}
+
+// A model that asks for a list and then for what follows, as the answers tell
+// it, is shown every item once, however long the items are.
+func TestToolCallWalks(t *testing.T) {
+	t.Parallel()
+	const many = 400
+	var all []string
+	for i := range many {
+		all = append(all, fmt.Sprintf("%04d-%s", many-i, strings.Repeat("x", i*i%700)))
+	}
+	calls := 0
+	d, err := dispatch.New(dispatch.Command{
+		Name: "stock", Summary: "what there is",
+		Verbs: []dispatch.Verb{{
+			Name: "show all", Summary: "list it", Effect: plugin.EffectRead,
+			Args:  []plugin.Arg{{Name: "of", Type: plugin.TypeString}},
+			Flags: func(fs *dispatch.Flags) { fs.Paged() },
+			Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+				calls++
+				if got := in.Arg("of"); got != "--limit=1" {
+					return plugin.Result{}, plugin.Errorf(plugin.Usage, "the argument arrived as %q", got)
+				}
+				part, page, err := dispatch.Paginate(in, all, func(s string) []string { return []string{s} })
+				if err != nil {
+					return plugin.Result{}, err
+				}
+				data, err := json.Marshal(part)
+				return plugin.Result{Text: strings.Join(part, "\n"), Data: data, Page: page}, err
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := d.Spec()
+	for _, limit := range []string{"", `,"limit":7`, `,"limit":100000`} {
+		var walked []string
+		calls = 0
+		for after := ""; ; {
+			fields, err := surfaces.ParseObject([]byte(`{"action":"show all","of":"--limit=1"` + limit + after + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lowered, err := surfaces.Lower(&spec, "", fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := surfaces.ToolCall(t.Context(), d, lowered.Verb, plugin.Call{Argv: lowered.Argv, Caller: plugin.CallerTool})
+			text, isError := surfaces.ToolRender(result, err)
+			if isError || len(text) > surfaces.MaxToolText {
+				t.Fatalf("an answer of %d bytes: %.300s", len(text), text)
+			}
+			var part []string
+			if err := json.Unmarshal(result.Data, &part); err != nil || len(part) == 0 {
+				t.Fatalf("the data does not parse (%v), or has none of the items:\n%s", err, text)
+			}
+			walked = append(walked, part...)
+			if result.Page.Next == "" {
+				break
+			}
+			after = fmt.Sprintf(`,"after":%q`, result.Page.Next)
+			if said := fmt.Sprintf(`call again with the same fields and with "after": %q`, result.Page.Next); !strings.Contains(text, said) {
+				t.Fatalf("the answer does not say %q:\n%s", said, text)
+			}
+		}
+		if diff := cmp.Diff(all, walked); diff != "" {
+			t.Errorf("with%s the model was shown (-want +got):\n%s", limit, diff)
+		}
+		if calls > many/4 {
+			t.Errorf("with%s %d calls for %d items: the answers are not filled", limit, calls, many)
+		}
+	}
+}
+
+// Only a list that is read is asked for again: a change is made once.
+func TestToolCallChangesOnce(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	data, err := json.Marshal(strings.Split(strings.Repeat("an item;", 9000), ";"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := plugin.DispatcherFunc(func(context.Context, plugin.Call, plugin.ProgressFunc) (plugin.Result, error) {
+		calls++
+		return plugin.Result{Data: data}, nil
+	})
+	verb := &plugin.Verb{Name: "drop", Effect: plugin.EffectDestroy, Flags: []plugin.Flag{{Name: plugin.FlagLimit, Type: plugin.TypeInt}}}
+	result, err := surfaces.ToolCall(t.Context(), d, verb, plugin.Call{Argv: []string{"drop"}})
+	if text, _ := surfaces.ToolRender(result, err); err != nil || calls != 1 || len(text) > surfaces.MaxToolText || !json.Valid(result.Data) {
+		t.Errorf("ToolCall of a change: %d calls, %d bytes, error %v; want one call that fits", calls, len(text), err)
 	}
 }

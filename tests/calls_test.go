@@ -254,7 +254,10 @@ func (s *sourceTree) packageVars(dir string, spec *ast.ValueSpec, meaning names)
 		if len(spec.Values) == len(spec.Names) {
 			if call, ok := spec.Values[i].(*ast.CallExpr); ok {
 				switch pkg, fun := meaning.selected(call.Fun); pkg + "." + fun {
-				case "errors.New", "fmt.Errorf", "hash/crc32.MakeTable", "regexp.MustCompile":
+				case "errors.New", "fmt.Errorf", "hash/crc32.MakeTable", "sync.OnceValue":
+					continue
+				case "regexp.MustCompile":
+					s.problem(name.Pos(), "package variable %s: every start of the program would compile it; match by hand, or compile it at its first use with sync.OnceValue", name.Name)
 					continue
 				}
 			}
@@ -426,7 +429,10 @@ func TestCallCheck(t *testing.T) {
 		{"state", "host/a.go", `var n int`, []string{"host/a.go:1: package variable n: " + state}},
 		{"a table", "host/a.go", `var n = []int{1}`, []string{"host/a.go:1: package variable n: " + state}},
 		{"a table by an exception", "free/a.go", `var table = []int{1}`, nil},
-		{"no state", "host/a.go", "import (\"errors\"; \"regexp\"; _ \"embed\")\nvar a, b = errors.New(\"\"), regexp.MustCompile(\"\")\nvar _ T = (*S)(nil)\n//go:embed x\nvar x []byte", nil},
+		{"no state", "host/a.go", "import (\"errors\"; \"regexp\"; \"sync\"; _ \"embed\")\nvar a, b = errors.New(\"\"), sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(\"\") })\nvar _ T = (*S)(nil)\n//go:embed x\nvar x []byte", nil},
+		{"work at every start", "host/a.go", "import \"regexp\"; var r = regexp.MustCompile(\"\")", []string{
+			"host/a.go:1: package variable r: every start of the program would compile it; match by hand, or compile it at its first use with sync.OnceValue",
+		}},
 		{"an error that changes", "host/a.go", "import \"errors\"; var err = errors.New(\"\")\nfunc f() { err = nil }", []string{"host/a.go:2: err is changed here: a package variable stays as it is declared"}},
 		{"a table that changes", "free/a.go", "var table = []int{1}\nfunc f() { table[0]++ }\nfunc g() any { return &table }", []string{
 			"free/a.go:2: table is changed here: a package variable stays as it is declared",

@@ -76,6 +76,7 @@ type moduleRow struct {
 
 var modules = []moduleRow{
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
+	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started"},

@@ -155,3 +155,21 @@ func (u *user) names(flags ...string) []string {
 	}
 	return names
 }
+
+// chatEvent is something that a chat showed.
+type chatEvent struct {
+	Kind, Text, Tool string
+	Failed           bool
+}
+
+// chat says lines, none of which may fail, in the session that is active, and
+// returns what was shown.
+func (u *user) chat(lines ...string) []chatEvent {
+	u.t.Helper()
+	var answer struct{ Data struct{ Events []chatEvent } }
+	out := u.doWith(strings.Join(lines, "\n"), "--json", "chat")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		u.t.Fatalf("the answer of a chat: %v\n%s", err, out)
+	}
+	return answer.Data.Events
+}

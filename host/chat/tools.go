@@ -165,8 +165,7 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 		t.queue = append(t.queue, queued{command: command, call: request})
 		return fmt.Sprintf("queued: %s runs when this turn ends", lowered.Verb.Name), false
 	}
-	result, err := command.Dispatcher.Dispatch(ctx, request, nil)
-	return surfaces.ToolRender(result, err)
+	return surfaces.ToolRender(surfaces.ToolCall(ctx, command.Dispatcher, lowered.Verb, request))
 }
 
 func (t *turn) mustConfirm(spec *plugin.Spec, verb *plugin.Verb) bool {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sess/plugin"
@@ -48,8 +49,8 @@ const (
 )
 
 var (
-	callLine = regexp.MustCompile(`^call\s+(\S+)(?:\s+(\{.*))?$`)
-	slowLine = regexp.MustCompile(`^slow\s+(\d{1,6})(?:\s+(\S+))?$`)
+	callLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^call\s+(\S+)(?:\s+(\{.*))?$`) })
+	slowLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^slow\s+(\d{1,6})(?:\s+(\S+))?$`) })
 )
 
 func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error) {
@@ -97,7 +98,7 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 		return Answer{}, plugin.Errorf(plugin.Unavailable, "%s failed because it was told to", o.name).
 			WithHint("say something else")
 	}
-	if m := slowLine.FindStringSubmatch(last); m != nil {
+	if m := slowLine().FindStringSubmatch(last); m != nil {
 		n, err := strconv.Atoi(m[1])
 		pause := slowPause
 		if m[2] != "" && err == nil {
@@ -142,7 +143,7 @@ func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal 
 		if line == "" {
 			continue
 		}
-		m := callLine.FindStringSubmatch(line)
+		m := callLine().FindStringSubmatch(line)
 		if m == nil {
 			return nil, ""
 		}

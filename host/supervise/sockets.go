@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -78,7 +79,7 @@ func newSocketDir(ctx context.Context, places []place) (*socketDir, error) {
 		WithHint("set TMPDIR to a short path of a folder that you can write to")
 }
 
-var socketDirName = regexp.MustCompile(`^[0-9]+-[0-9]+$`)
+var socketDirName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+-[0-9]+$`) })
 
 func (p place) socketDir(ctx context.Context) (*socketDir, error) {
 	root, err := filepath.Abs(p.path)
@@ -142,7 +143,7 @@ func sweep(root string) {
 		return
 	}
 	for _, e := range entries {
-		if !e.IsDir() || !socketDirName.MatchString(e.Name()) {
+		if !e.IsDir() || !socketDirName().MatchString(e.Name()) {
 			continue
 		}
 		dir := &socketDir{filepath.Join(root, e.Name()), nil}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"sess/plugin"
@@ -187,14 +188,14 @@ func (c *Config) withTags(own map[string]string) map[string]string {
 	return tags
 }
 
-var tagKey = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+var tagKey = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`) })
 
 // checkTags refuses keys that could not be typed back as key=value, and values
 // too long for a label.
 func checkTags(tags map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		switch {
-		case !tagKey.MatchString(k):
+		case !tagKey().MatchString(k):
 			return plugin.Errorf(plugin.Usage, "tag key %q: want at most 64 letters, digits, dots, hyphens or underscores", k).
 				WithHint("put other text into the value or the note")
 		case len([]rune(tags[k])) > 256:

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +51,7 @@ func (l layout) key(agent, project string) (poolKey, error) {
 	if k.Project == "" {
 		k.Project = defaultProject
 	}
-	if !agentName.MatchString(k.Agent) {
+	if !isAgentName(k.Agent) {
 		return k, plugin.Errorf(plugin.InvalidName, "agent %q: want at most 64 letters, digits, hyphens or underscores", clip(k.Agent, 80)).
 			WithHint("leave --agent out for the agent %s", defaultAgent)
 	}
@@ -66,7 +65,11 @@ func (l layout) key(agent, project string) (poolKey, error) {
 	return k, nil
 }
 
-var agentName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// isAgentName allows letters, digits, underscores and hyphens.
+func isAgentName(s string) bool {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, allowed) == ""
+}
 
 func (l layout) dir(k poolKey) string {
 	switch {
@@ -120,7 +123,7 @@ func (l layout) all() ([]poolKey, error) {
 	}
 	var keys []poolKey
 	for _, a := range agents {
-		if !agentName.MatchString(a) {
+		if !isAgentName(a) {
 			continue
 		}
 		more, err := l.projects(a)

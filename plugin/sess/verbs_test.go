@@ -987,7 +987,7 @@ title    A talk
 model    openai/gpt-5
 note     hello
 
-(8 before these; --limit shows more)
+(8 before these; --before=8 shows them)
 [8] user: message 8
 [9] agent: message 9`
 	if diff := cmp.Diff(want, result.Text); diff != "" {
@@ -1004,16 +1004,33 @@ note     hello
 	if data.Meta.Name != "v1" || len(data.Header) != 3 || len(data.Messages) != 2 || data.First != 8 || data.Total != 10 {
 		t.Errorf("view answers %s", result.Data)
 	}
+	for _, tt := range []struct {
+		argv []string
+		want string // the end of the text
+	}{
+		{[]string{"--limit=2", "--before=8"}, "\n\n(6 before these; --before=6 shows them)\n[6] user: message 6\n[7] agent: message 7"},
+		{[]string{"--before=2"}, "\n\n[0] user: message 0\n[1] agent: message 1"},
+		{[]string{"--limit=1", "--before=1000"}, "\n\n(9 before these; --before=9 shows them)\n[9] agent: message 9"},
+	} {
+		if got := w.do(append([]string{"view", "v1"}, tt.argv...)...); !strings.HasSuffix(got.Text, tt.want) {
+			t.Errorf("view v1 %q says\n%s\nwant it to end in\n%s", tt.argv, got.Text, tt.want)
+		}
+	}
 	w.do("view", id)
 	if w.state() != before {
 		t.Error("a view changed a session")
 	}
 	w.say(w.ref, strings.Repeat("x", 3<<20), 1)
 	w.do("save", "huge")
-	if got := w.do("view", "huge"); len(got.Data) > 2<<20 || !strings.Contains(got.Text, "too large to be shown") {
+	if got := w.do("view", "huge"); len(got.Data) > 2<<20 ||
+		!strings.HasSuffix(got.Text, "(message 10 is too large to be shown; load the snapshot to read it)\n(10 before it; --before=10 shows them)") {
 		t.Errorf("a huge message gives %d bytes of data and the text\n%.300s", len(got.Data), got.Text)
 	}
+	if got := w.do("view", "huge", "--before=10"); !strings.HasSuffix(got.Text, "[9] agent: message 9") {
+		t.Errorf("the messages before the huge one:\n%s", got.Text)
+	}
 	w.refused(plugin.Usage, "view", "v1", "--limit=0")
+	w.refused(plugin.Usage, "view", "v1", "--before=0")
 	w.refused(plugin.NotFound, "view", "nosuch")
 }
 

@@ -17,10 +17,11 @@ func viewVerb() verb {
 		Verb: dispatch.Verb{
 			Name:     "view",
 			Summary:  "Show what is in a snapshot, without loading it",
-			Examples: []string{"view v1", "view v1 --limit=100"},
+			Examples: []string{"view v1", "view v1 --limit=100", "view v1 --limit=20 --before=80"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Int("limit", 20, "how many messages, the last ones").Min(1).Max(1000)
+				fs.Int("before", 0, "only messages before the one with this number").Min(1)
 			},
 			Effect: plugin.EffectRead,
 		},
@@ -43,7 +44,11 @@ func view(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	records, first, err := lastRecords(pool, snap, int(r.Int("limit")))
+	end := shownList(snap.Doc).Records
+	if r.Changed("before") {
+		end = int(min(int64(end), r.Int("before")))
+	}
+	records, first, err := lastRecords(pool, snap, end, int(r.Int("limit")))
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -77,13 +82,13 @@ func shownList(doc *transcript.Document) *transcript.List {
 	return &transcript.List{}
 }
 
-// lastRecords reads the last n records, fewer where they are too large together,
-// and says which is the first of them.
-func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, n int) ([]transcript.Record, int, error) {
+// lastRecords reads the last n records before end, fewer where they are too large
+// together, and says which is the first of them.
+func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, end, n int) ([]transcript.Record, int, error) {
 	l := shownList(snap.Doc)
 	var records []transcript.Record
 	size := 0
-	for rec, err := range l.All(pool.Plain, max(0, l.Records-n), l.Records) {
+	for rec, err := range l.All(pool.Plain, max(0, end-n), end) {
 		if err != nil {
 			return nil, 0, &snapshot.DamagedError{Name: snap.Name, File: snap.File, Reason: err.Error(), Err: err}
 		}
@@ -92,7 +97,7 @@ func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, n int) ([]transcr
 			size -= len(records[0])
 		}
 	}
-	return records, l.Records - len(records), nil
+	return records, end - len(records), nil
 }
 
 // compacted reports whether the model's history was shortened, so that it holds
@@ -142,9 +147,12 @@ func (r *request) viewText(name snapshot.Name, doc *transcript.Document, records
 	case total == 0:
 		b.WriteString("(no messages)\n")
 	case len(records) == 0:
-		b.WriteString("(the last message is too large to be shown; load the snapshot to read it)\n")
+		fmt.Fprintf(&b, "(message %d is too large to be shown; load the snapshot to read it)\n", first-1)
+		if first > 1 {
+			fmt.Fprintf(&b, "(%d before it; --before=%d shows them)\n", first-1, first-1)
+		}
 	case first > 0:
-		fmt.Fprintf(&b, "(%d before these; --limit shows more)\n", first)
+		fmt.Fprintf(&b, "(%d before these; --before=%d shows them)\n", first, first)
 	}
 	for i, rec := range records {
 		fmt.Fprintf(&b, "[%d] %s\n", first+i, recordText(rec))

@@ -415,6 +415,49 @@ func TestFolderReplacedMeanwhile(t *testing.T) {
 	if pe, ok := errors.AsType[*fs.PathError](err); !ok || pe.Path != top {
 		t.Errorf("Lock in a folder that is a file now: %v, want an error about %s", err, top)
 	}
+	if err := errors.Join(os.Remove(top), os.Mkdir(top, 0o700), os.WriteFile(filepath.Join(top, "lock"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := fsys.Lock(t.Context(), "lock", durable.Exclusive, false)
+	if runtime.GOOS == "linux" && err == nil { // elsewhere a lock goes by its path
+		t.Errorf("Lock in a folder that another took the place of: nil, want an error")
+	}
+	if err == nil {
+		if err := unlock(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestReadDirAsksNothing lists a folder: of each entry it tells the kind, and
+// more only when asked, which never leaves the folder.
+func TestReadDirAsksNothing(t *testing.T) {
+	t.Parallel()
+	fsys := open(t)
+	for _, name := range []string{"b", "a"} {
+		if err := durable.Write(fsys, name, []byte(name+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fsys.Mkdir("c"); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fsys.ReadDir(".")
+	if err != nil || len(entries) != 3 || entries[0].Name() != "a" || entries[1].Name() != "b" || !entries[2].IsDir() {
+		t.Fatalf("ReadDir: %v, %v; want a, b and the folder c", entries, err)
+	}
+	if err := durable.Write(fsys, "a", []byte("longer now")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := entries[0].Info(); err != nil || runtime.GOOS == "linux" && info.Size() != int64(len("longer now")) {
+		t.Errorf("Info: %v, %v; want what is there when it is asked", info, err)
+	}
+	if err := fsys.Remove("b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := entries[1].Info(); runtime.GOOS == "linux" && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Info of what is gone: %v, want fs.ErrNotExist", err)
+	}
 }
 
 func TestLocksInOneProcess(t *testing.T) {

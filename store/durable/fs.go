@@ -124,7 +124,11 @@ func OpenExisting(dir string) (FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dirFS{root: root, dir: dir}, nil
+	self, err := root.Open(".")
+	if err != nil {
+		return nil, errors.Join(withPath(dir, err), root.Close())
+	}
+	return &dirFS{root: root, self: self, dir: dir}, nil
 }
 
 // mkdirAll makes dir and its missing parents, each durable in its own parent.
@@ -161,6 +165,7 @@ func mkdirAll(dir string) error {
 // dirFS is a folder of the operating system.
 type dirFS struct {
 	root *os.Root
+	self *os.File // the folder itself, to sync it and to open what is in it
 	dir  string
 }
 
@@ -171,31 +176,33 @@ var (
 
 func (d *dirFS) Dir() string { return d.dir }
 
-func (d *dirFS) Open(name string) (File, error) {
-	return d.open(name, os.O_RDONLY)
-}
+const (
+	createFlags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	appendFlags = os.O_RDWR | os.O_CREATE | os.O_APPEND
+)
 
-func (d *dirFS) Create(name string) (File, error) {
-	return d.open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-}
+func (d *dirFS) Open(name string) (File, error) { return asFile(d.open(name, os.O_RDONLY)) }
 
-func (d *dirFS) Append(name string) (File, error) {
-	return d.open(name, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+func (d *dirFS) Create(name string) (File, error) { return asFile(d.open(name, createFlags)) }
+
+func (d *dirFS) Append(name string) (File, error) { return asFile(d.open(name, appendFlags)) }
+
+// asFile keeps the nil of an error from being a file.
+func asFile(f *os.File, err error) (File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // open opens a regular file, never through a link, and tightens its mode.
-func (d *dirFS) open(name string, flag int) (File, error) {
-	if flag&os.O_EXCL == 0 {
-		switch info, err := d.root.Lstat(name); {
-		case err == nil && !info.Mode().IsRegular():
-			return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: ErrNotRegular}
-		case err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)):
-			return nil, d.withPath(name, err)
+func (d *dirFS) open(name string, flag int) (*os.File, error) {
+	f, ok := d.openFile(name, flag)
+	if !ok {
+		var err error
+		if f, err = d.openInRoot(name, flag); err != nil {
+			return nil, err
 		}
-	}
-	f, err := d.root.OpenFile(name, flag|openFlags, FileMode)
-	if err != nil {
-		return nil, d.withPath(name, err)
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -208,6 +215,20 @@ func (d *dirFS) open(name string, flag int) (File, error) {
 		_ = f.Chmod(FileMode) // best effort: on a foreign file the owner decides
 	}
 	return f, nil
+}
+
+// openInRoot is openFile for every system and every case.
+func (d *dirFS) openInRoot(name string, flag int) (*os.File, error) {
+	if flag&os.O_EXCL == 0 {
+		switch info, err := d.root.Lstat(name); {
+		case err == nil && !info.Mode().IsRegular():
+			return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: ErrNotRegular}
+		case err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)):
+			return nil, d.withPath(name, err)
+		}
+	}
+	f, err := d.root.OpenFile(name, flag|openFlags, FileMode)
+	return f, d.withPath(name, err)
 }
 
 func (d *dirFS) Rename(oldName, newName string) error {
@@ -228,17 +249,34 @@ func (d *dirFS) Mkdir(name string) error {
 }
 
 func (d *dirFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	f, err := d.root.Open(name)
-	if err != nil {
-		return nil, d.withPath(name, err)
+	f, own := d.openFolder(name)
+	if !own {
+		var err error
+		if f, err = d.root.Open(name); err != nil {
+			return nil, d.withPath(name, err)
+		}
 	}
 	list, err := f.ReadDir(-1)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, d.withPath(name, err)
 	}
+	if own { // of these Info would go by the path
+		for i, e := range list {
+			list[i] = &entry{DirEntry: e, dir: d, name: path.Join(name, e.Name())}
+		}
+	}
 	sortEntries(list)
 	return list, nil
 }
+
+// entry is a folder's entry whose Info stays in the root.
+type entry struct {
+	fs.DirEntry
+	dir  *dirFS
+	name string
+}
+
+func (e *entry) Info() (fs.FileInfo, error) { return e.dir.Stat(e.name) }
 
 func (d *dirFS) Stat(name string) (fs.FileInfo, error) {
 	info, err := d.root.Lstat(name)
@@ -246,14 +284,20 @@ func (d *dirFS) Stat(name string) (fs.FileInfo, error) {
 }
 
 func (d *dirFS) SyncDir(name string) error {
-	f, err := d.root.Open(name)
-	if err != nil {
-		return d.withPath(name, err)
+	if name == "." {
+		return d.withPath(name, syncDirHandle(d.self))
+	}
+	f, ok := d.openFolder(name)
+	if !ok {
+		var err error
+		if f, err = d.root.Open(name); err != nil {
+			return d.withPath(name, err)
+		}
 	}
 	return errors.Join(syncDirHandle(f), f.Close())
 }
 
-func (d *dirFS) Close() error { return d.root.Close() }
+func (d *dirFS) Close() error { return errors.Join(d.root.Close(), d.self.Close()) }
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 

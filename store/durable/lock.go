@@ -10,42 +10,32 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/gofrs/flock"
 )
 
 // Lock makes the lock file inside the root, so that its name cannot leave the
-// folder, and then locks it by its path.
+// folder.
 func (d *dirFS) Lock(ctx context.Context, name string, mode LockMode, wait bool) (func() error, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f, err := d.Append(name)
-	if err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		f, err := d.open(name, appendFlags)
+		if err != nil {
+			return nil, err
+		}
+		unlock, err := d.lockFile(ctx, f, mode, wait)
+		if errors.Is(err, errMoved) && try < lockTries {
+			continue // the file was removed and made again meanwhile
+		}
+		return unlock, err
 	}
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
-	l := flock.New(d.path(name), flock.SetFlag(os.O_RDWR), flock.SetPermissions(FileMode))
-	try, wait1 := l.TryLock, l.TryLockContext
-	if mode == Shared {
-		try, wait1 = l.TryRLock, l.TryRLockContext
-	}
-	var ok bool
-	if wait {
-		ok, err = wait1(ctx, lockPoll)
-	} else {
-		ok, err = try()
-	}
-	if err != nil {
-		return nil, errors.Join(d.withPath(name, err), l.Close())
-	}
-	if !ok {
-		return nil, errors.Join(&fs.PathError{Op: "lock", Path: d.path(name), Err: ErrLocked}, l.Close())
-	}
-	return l.Close, nil
 }
+
+// lockTries is how often a file is opened anew that another took the place of.
+const lockTries = 3
+
+var errMoved = errors.New("another file took its place")
+
 
 // Holder says who holds a lock: written beside it by the holder, for messages
 // only. Nothing is ever decided by it.
