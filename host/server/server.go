@@ -1,0 +1,195 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"sess/plugin"
+)
+
+// DefaultBodyLimit is the most that the body of a request may have, in bytes,
+// where nothing else is configured.
+const DefaultBodyLimit = 8 << 20
+
+const (
+	// defaultGrace is how long calls may still run when the server closes.
+	defaultGrace = 4 * time.Second
+	// headerTimeout bounds the time that a client takes to send its headers,
+	// bodyTimeout that between two parts of a body, idleTimeout the time between
+	// two requests. An answer has no limit: a call may take as long as it does.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// headerLimit is more than net/http's own, so that a token of 1 MiB is refused
+	// like every other wrong one.
+	headerLimit = 1<<20 + 64<<10
+)
+
+// Options configures a server. Token is required.
+type Options struct {
+	// Listen is the address as configured, "127.0.0.1:7777". Its host is one that
+	// requests may name.
+	Listen string
+	// Token is what every request has to show.
+	Token string
+	// AllowedOrigins lists the origins of pages that may call, beside the server's
+	// own: "https://notes.example".
+	AllowedOrigins []string
+	// AllowedHosts lists further names under which the server is reached, with or
+	// without a port.
+	AllowedHosts []string
+	// BodyLimit is in bytes; 0 means DefaultBodyLimit.
+	BodyLimit int64
+	// TLSCert and TLSKey are the paths of PEM files; with them the server speaks
+	// TLS only.
+	TLSCert, TLSKey string
+	// Insecure lets a server without TLS listen where other machines reach it.
+	Insecure bool
+	// Grace is how long calls may still run when the server closes; 0 means 4 s.
+	Grace time.Duration
+	// Version and StartedAt are what the server tells about itself.
+	Version   string
+	StartedAt time.Time
+	// Logger receives what an operator should know; nil drops it. No token is ever
+	// logged.
+	Logger *slog.Logger
+}
+
+// Server serves a host over the network. Safe for concurrent use. It has no
+// state that would have to be closed: each Serve ends with its context.
+type Server struct {
+	host    Host
+	opts    Options
+	log     *slog.Logger
+	access  *access
+	certs   []tls.Certificate
+	echo    *echo.Echo
+	fixed   []endpoint
+	metrics *metrics
+	mounts  atomic.Pointer[mounts]
+}
+
+// New prepares a server; nothing listens yet. Errors have the code usage and
+// name the setting to change, or denied where a TLS file cannot be read.
+func New(h Host, o Options) (*Server, error) {
+	s := &Server{host: h, opts: o, log: o.Logger, metrics: newMetrics()}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.opts.BodyLimit = cmp.Or(o.BodyLimit, DefaultBodyLimit)
+	s.opts.Grace = cmp.Or(o.Grace, defaultGrace)
+	if o.TLSCert != "" || o.TLSKey != "" {
+		cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
+		if err != nil {
+			return nil, plugin.Errorf(plugin.Denied, "cannot use the TLS certificate %s with the key %s: %w", o.TLSCert, o.TLSKey, err).
+				WithHint("correct gateway.tls in the configuration")
+		}
+		s.certs = append(s.certs, cert)
+	}
+	if o.Listen != "" {
+		if err := CheckListen(o.Listen, s.certs != nil, o.Insecure); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.access, err = newAccess(s.opts, s.certs != nil); err != nil {
+		return nil, err
+	}
+	s.mount()
+	return s, nil
+}
+
+// CheckListen refuses an address that is none, and one that other machines reach
+// over a connection that everybody on the way can read, unless insecure says
+// that this is meant.
+func CheckListen(address string, tls, insecure bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return plugin.Errorf(plugin.Usage, "gateway.listen: %q is not an address: %w", address, err).
+			WithHint("write host:port, as in 127.0.0.1:7777")
+	}
+	if tls || insecure || loopback(host) {
+		return nil
+	}
+	return plugin.Errorf(plugin.Usage, "gateway.listen: other machines can reach %s, and what goes there could be read on the way, the token too", address).
+		WithHint("listen on 127.0.0.1, or set gateway.tls, or set gateway.insecure to true if something else protects the connection")
+}
+
+// loopback reports whether a host is this machine, and only for itself.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || host == "localhost"
+}
+
+// closingKey is where the context of a request keeps the one of Serve.
+type closingKey struct{}
+
+// whileServing returns a context that also ends when the server begins to
+// close: for streams, which would last until the end of the grace time.
+func whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	closing, ok := ctx.Value(closingKey{}).(context.Context)
+	if !ok {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(closing, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Serve answers HTTP on a listener, with TLS if that is configured, until ctx
+// ends; it closes the listener. Then streams end at once, calls that run may
+// finish within the grace time, and what still runs is cancelled. It returns nil
+// when ctx ended it.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	if tcp, ok := listener.Addr().(*net.TCPAddr); ok {
+		if err := CheckListen(tcp.String(), s.certs != nil, s.opts.Insecure); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+	}
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	base := context.WithValue(calls, closingKey{}, ctx)
+	srv := &http.Server{
+		Handler:           s.echo,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerLimit,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return base },
+	}
+	closed := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, end := context.WithTimeout(calls, s.opts.Grace)
+		defer end()
+		err := srv.Shutdown(grace)
+		if err != nil { // what still runs has to end now
+			cancel()
+			err = srv.Close()
+		}
+		closed <- err
+	})
+	var err error
+	if s.certs != nil {
+		srv.TLSConfig = &tls.Config{Certificates: s.certs, MinVersion: tls.VersionTLS12}
+		err = srv.ServeTLS(listener, "", "")
+	} else {
+		err = srv.Serve(listener)
+	}
+	if stop() { // ctx has not ended
+		return errors.Join(fmt.Errorf("serve %s: %w", listener.Addr(), err), srv.Close())
+	}
+	return <-closed
+}
