@@ -82,6 +82,7 @@ type Host struct {
 	mu       sync.Mutex              // guards what follows
 	moves    map[string]*session.Ref // by request id
 	calls    map[string]int          // in flight, by request id: those that a call makes have its own
+	mended   map[string][]string     // what the answer to a request has to tell, by its id
 	runtimes map[*runtime]bool       // of the plugin processes that live
 	methods  map[string]Method       // by name: those that are no command's
 	closing  bool
@@ -94,7 +95,7 @@ var _ plugin.Dispatcher = (*Host)(nil)
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	h := &Host{
 		opts: opts, now: opts.Now,
-		moves: map[string]*session.Ref{}, calls: map[string]int{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, mended: map[string][]string{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
 	}
 	if h.now == nil {
 		h.now = time.Now
@@ -231,6 +232,7 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 		res, err = to.Dispatch(ctx, call, progress)
 	}
 	if err == nil {
+		res.Notices = append(res.Notices, h.takeMended(call.RequestID)...)
 		h.publishChange(ctx, name, call, res)
 	}
 	return res, err
@@ -266,6 +268,28 @@ func (h *Host) callBegins(request string) {
 	h.calls[request]++
 }
 
+// tellMended notes for the answer to a request what had to be mended in the
+// state that one of its stages brought to a session.
+func (h *Host) tellMended(request string, ref session.Ref, notices []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls[request] == 0 {
+		return // nobody is there to be told
+	}
+	for _, n := range notices {
+		h.mended[request] = append(h.mended[request], fmt.Sprintf("session %s: %s", ref.ID, n))
+	}
+}
+
+// takeMended returns what was noted for a request; it is told once.
+func (h *Host) takeMended(request string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	notices := h.mended[request]
+	delete(h.mended, request)
+	return notices
+}
+
 // callEnds gives up the stages that were made for a request, once none of its
 // calls runs any more.
 func (h *Host) callEnds(request string) {
@@ -276,6 +300,7 @@ func (h *Host) callEnds(request string) {
 		return
 	}
 	delete(h.calls, request)
+	delete(h.mended, request)
 	runtimes := slices.Collect(maps.Keys(h.runtimes))
 	h.mu.Unlock()
 	for _, r := range runtimes {

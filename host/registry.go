@@ -147,6 +147,12 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 		NewRuntime:    func(int) (plugin.Runtime, func()) { return services() },
 		ReadOnly:      func(call plugin.Call) bool { return h.readOnly(p, call) },
 		Logger:        h.log,
+		Known: func() (plugin.Description, bool) {
+			if d, ok := h.cached(p); ok {
+				return *d, true
+			}
+			return plugin.Description{}, false
+		},
 	}
 	if p.Bundled {
 		s.Build = h.build

@@ -243,6 +243,7 @@ func (r *runtime) Commit(ctx context.Context, req plugin.CommitRequest) (int64, 
 	if err != nil {
 		return 0, chat.StoreError(err)
 	}
+	r.host.tellMended(st.request, st.Ref, st.Notices)
 	// What was shown instead of the session no longer is: the session is new.
 	if err := r.host.sessions.Select(ctx, st.Ref, ""); err != nil {
 		r.host.log.Warn("selection not cleared", "session_id", st.Ref.ID, "err", err)
@@ -291,6 +292,9 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 		defer st.mu.Unlock()
 		ref, err = st.CommitNew(ctx, ref, req.Title, req.Op)
 		r.release(st)
+		if err == nil {
+			r.host.tellMended(st.request, ref, st.Notices)
+		}
 	}
 	if err != nil {
 		return plugin.SessionRef{}, chat.StoreError(err)

@@ -318,7 +318,9 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		if r.Method == method {
 			return r, params, nil
 		}
-		beside = r
+		if beside == nil {
+			beside = r
+		}
 		if allow = append(allow, r.Method); r.Method == "GET" {
 			allow = append(allow, "HEAD")
 		}
@@ -356,7 +358,9 @@ func (t *HTTPTable) missing(parts []string) *plugin.Error {
 			return plugin.Errorf(plugin.NotFound, "the HTTP routes of %s are switched off", c.Spec.Command).
 				WithHint("remove %s from the configuration, or set it to true, to switch them on", c.Off)
 		}
-		if c.Off != "" || c.Spec.Command != parts[0] {
+	}
+	for _, c := range t.commands {
+		if c.Spec.Command != parts[0] {
 			continue
 		}
 		var names, words []string
@@ -571,7 +575,7 @@ func (r *HTTPRoute) Render(target string, result plugin.Result, err error) HTTPA
 		pageHeaders(answer.Header, target, result.Page)
 		return answer
 	}
-	answer.Body = encodeJSON(changeBody{result.Text, result.Data, result.Notices})
+	answer.Body = encodeJSON(changeBody{result.Text, result.Data, result.Notices, result.Page})
 	return answer
 }
 
@@ -580,6 +584,7 @@ type changeBody struct {
 	Text    string          `json:"text"`
 	Data    json.RawMessage `json:"data"`
 	Notices []string        `json:"notices,omitempty"`
+	Page    *plugin.Page    `json:"page,omitempty"`
 }
 
 // readBody is the answer of a verb that only reads.
@@ -773,7 +778,8 @@ func (t *HTTPTools) find(name any) (*plugin.Spec, error) {
 }
 
 // RenderHTTPTool turns the answer of a tool call into a response: {"ok":true,
-// "result":{"text","data"}} or {"ok":false,"error":{"code","message","hint"}}.
+// "result":{"text","data"}}, with "notices" and "page" where there are some, or
+// {"ok":false,"error":{"code","message","hint"}}.
 func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 	if err == nil && result.Data != nil && !json.Valid(result.Data) {
 		err = plugin.Errorf(plugin.Internal, "the answer is not JSON")
@@ -794,7 +800,7 @@ func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 	return HTTPAnswer{Status: httpOK, Body: encodeJSON(struct {
 		OK     bool       `json:"ok"`
 		Result changeBody `json:"result"`
-	}{true, changeBody{result.Text, result.Data, result.Notices}})}
+	}{true, changeBody{result.Text, result.Data, result.Notices, result.Page}})}
 }
 
 // pageHeaders tell of the rest of a list: how many items there are in all, and

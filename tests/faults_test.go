@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -96,8 +95,13 @@ func (r *rig) say(text string) error {
 	return errors.Join(c.Send(r.Context(), text), c.Close(r.Context()))
 }
 
-// write adds messages of 8 KB to the session, as a client of the store does.
+// write adds messages of 8 KB to the session.
 func (r *rig) write(mark string, n int) error {
+	return r.append(n, func(i int) transcript.Record { return prose(mark, i) })
+}
+
+// append adds messages to the session, as a client of the store does.
+func (r *rig) append(n int, message func(i int) transcript.Record) error {
 	ctx := r.Context()
 	locked, err := r.Sessions().Lock(ctx, session.Ref{Project: "default", ID: talkID}, "test", false)
 	if err != nil {
@@ -107,7 +111,7 @@ func (r *rig) write(mark string, n int) error {
 	if err == nil {
 		for range n {
 			l := live.Doc.List(transcript.ListMessages)
-			err = errors.Join(err, live.Append(transcript.ListMessages, prose(mark, l.Records)))
+			err = errors.Join(err, live.Append(transcript.ListMessages, message(l.Records)))
 		}
 		if err == nil {
 			_, err = locked.Write(ctx, live, live.Revision)
@@ -126,9 +130,13 @@ func prose(mark string, i int) transcript.Record {
 	for b.Len() < 8<<10 {
 		fmt.Fprintf(&b, " %x", rnd.Uint64())
 	}
+	return message(i, b.String())
+}
+
+func message(i int, text string) transcript.Record {
 	data, err := json.Marshal(transcript.Message{
 		ID: fmt.Sprintf("m%d", i), Role: []transcript.Role{transcript.RoleUser, transcript.RoleAgent}[i%2],
-		Content: b.String(), Status: transcript.StatusComplete,
+		Content: text, Status: transcript.StatusComplete,
 	})
 	if err != nil {
 		panic(err)
@@ -145,7 +153,10 @@ type faultCase struct {
 	later time.Duration
 	// between reports whether a state is as good as the old and the new one: a
 	// turn that was cut short keeps what came. Nil: none is.
-	between func(before, now, after string) bool
+	between func(before, now, after state) bool
+	// long has it tried in a conversation that is so long that its lists have
+	// index chunks too.
+	long bool
 }
 
 func command(argv ...string) func(*rig) error {
@@ -188,7 +199,16 @@ var faultCases = []faultCase{
 	{name: "undo rename", prepare: command("rename", "early", "late", "--overwrite"), do: command("undo")},
 	{name: "redo load", prepare: inOrder(command("load", "early"), command("undo")), do: command("redo")},
 	{name: "redo new", prepare: inOrder(command("new"), command("undo")), do: command("redo")},
+	{name: "redo overwrite", prepare: inOrder(command("save", "early", "--overwrite"), command("undo")), do: command("redo")},
+	{name: "redo rename", prepare: inOrder(command("rename", "early", "late", "--overwrite"), command("undo")), do: command("redo")},
 	{name: "redo delete", prepare: inOrder(command("delete", "early"), command("undo")), do: command("redo")},
+	{name: "undo prune", prepare: command("prune", "--keep=1"), do: command("undo")},
+	{name: "redo prune", prepare: inOrder(command("prune", "--keep=1"), command("undo")), do: command("redo")},
+	{
+		name:    "trash that is old enough",
+		prepare: inOrder(command("delete", "early"), command("delete", "late")), do: command("prune"),
+		later: 8 * 24 * time.Hour, between: partlyEmptied,
+	},
 	{name: "first autosave", do: (*rig).autosave},
 	{
 		name:    "autosave",
@@ -209,45 +229,82 @@ var faultCases = []faultCase{
 		do:    command("load", "late"),
 		later: 24 * time.Hour,
 	},
+	{name: "save long", do: command("save", "fresh"), long: true},
+	{name: "load long", do: command("load", "early"), long: true},
+	{name: "undo load long", prepare: command("load", "early"), do: command("undo"), long: true},
+	{name: "new from long", do: command("new", "--from=early"), long: true},
+	{
+		name:    "autosave long",
+		prepare: inOrder((*rig).autosave, func(r *rig) error { return r.writeLong(2) }),
+		do:      (*rig).autosave, long: true,
+	},
+	{name: "index sealing", do: func(r *rig) error { return r.writeLong(longNext - longLate) }, long: true},
+	{
+		name: "sweep long",
+		prepare: inOrder(
+			func(r *rig) error { return r.writeLong(longNext - longLate) }, command("save", "gone"), command("load", "early", "--no-backup"),
+			command("delete", "gone"), command("delete", "late"), command("trash", "empty", "--confirm"),
+		),
+		do:    command("save", "fresh"),
+		later: 24 * time.Hour, long: true,
+	},
 }
 
-// partOfTurn accepts a turn of which the question is there, and of the answer
-// what came.
-func partOfTurn(before, now, after string) bool {
-	was, is, will := liveLines(before), liveLines(now), liveLines(after)
-	rest := func(state string) string { _, rest, _ := strings.Cut(state, "\n--\n"); return rest }
-	return len(is) > len(was) && len(is) <= len(will) && slices.Equal(is[:len(was)], was) &&
-		is[len(was)] == will[len(was)] && rest(now) == rest(before)
+// A list of that many messages of writeLong has one index chunk from longFirst
+// on, and two from longNext on. newLongHome writes longLate.
+const (
+	longFirst = 163
+	longLate  = 190
+	longNext  = 195
+)
+
+// writeLong adds messages of which each fills a chunk, and which take next to no
+// place on the disk.
+func (r *rig) writeLong(n int) error {
+	return r.append(n, longMessage)
 }
 
-// partlyEmptied accepts a trash of which some is gone for good already.
-func partlyEmptied(before, now, _ string) bool {
-	was, wasTrash := withoutTrash(before)
-	is, isTrash := withoutTrash(now)
-	return is == was && !slices.ContainsFunc(isTrash, func(line string) bool { return !slices.Contains(wasTrash, line) })
-}
-
-// withoutTrash takes the lines about the trash out of a state.
-func withoutTrash(state string) (rest string, trash []string) {
-	for line := range strings.Lines(state) {
-		if strings.HasPrefix(line, "trash ") {
-			trash = append(trash, strings.TrimSuffix(line, "\n"))
-		} else {
-			rest += line
-		}
-	}
-	return strings.TrimSuffix(rest, "\n"), trash
-}
-
-// liveLines are the messages of the live session in a state.
-func liveLines(state string) []string {
-	live, _, _ := strings.Cut(state, "\n--\n")
-	return strings.Split(live, "\n")
-}
+func longMessage(i int) transcript.Record { return message(i, "1"+strings.Repeat(" and so on", 3300)) }
 
 // newHome makes a home whose session has grown past the snapshots early and late
 // of it; spare~ and spare2~ are the first to be pruned.
 func newHome(t *testing.T, now time.Time) string {
+	t.Helper()
+	return homeWith(
+		t, now,
+		func(r *rig) error { return r.say(`call sess_manage {"action": "list"}`) },
+		func(r *rig) error { return r.write("first", 12) }, command("save", "early"), command("save", "spare~"),
+		func(r *rig) error { return r.write("second", 3) }, command("save", "late"), command("save", "spare2~"),
+		func(r *rig) error { return r.write("third", 3) },
+	)
+}
+
+// newLongHome is newHome with a conversation so long that its list of messages
+// has an index chunk, and the next one is near.
+func newLongHome(t *testing.T, now time.Time) string {
+	t.Helper()
+	home := homeWith(
+		t, now,
+		func(r *rig) error { return r.writeLong(longFirst) }, command("save", "early"),
+		func(r *rig) error { return r.writeLong(longLate - longFirst - 1) }, command("save", "late"),
+		func(r *rig) error { return r.writeLong(1) },
+	)
+	var list transcript.List
+	indexes := map[int]int{} // by the number of messages
+	for i := range longNext {
+		if err := list.Append([]transcript.Record{longMessage(i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		indexes[i+1] = len(list.Index)
+	}
+	if indexes[longFirst] != 1 || indexes[longLate] != 1 || indexes[longNext-1] != 1 || indexes[longNext] != 2 {
+		t.Fatalf("the index chunks come at other places: %v", indexes)
+	}
+	return home
+}
+
+// homeWith makes a home with a session, and takes the steps in it.
+func homeWith(t *testing.T, now time.Time, steps ...func(*rig) error) string {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "home")
 	r, err := openRig(t, home, durabletest.Unsynced, now)
@@ -258,11 +315,7 @@ func newHome(t *testing.T, now time.Time) string {
 	err = errors.Join(
 		r.Sessions().Create(t.Context(), r.Sessions().New(ref, "A talk", "/w")),
 		r.Sessions().Activate(t.Context(), ref),
-		inOrder(
-			func(r *rig) error { return r.write("first", 12) }, command("save", "early"), command("save", "spare~"),
-			func(r *rig) error { return r.write("second", 3) }, command("save", "late"), command("save", "spare2~"),
-			func(r *rig) error { return r.write("third", 3) },
-		)(r),
+		inOrder(steps...)(r),
 		r.Close(t.Context()),
 	)
 	if err != nil {
@@ -276,7 +329,7 @@ type prepared struct {
 	faultCase
 	template      string
 	now           time.Time // of the operation
-	before, after string    // the states
+	before, after state     // of the home
 	ops           int       // on the disk
 }
 
@@ -331,36 +384,10 @@ func (p *prepared) restart(t *testing.T, home string) {
 
 func (p *prepared) restartOn(t *testing.T, home string, open durable.OpenFunc) {
 	t.Helper()
-	ctx, later := t.Context(), p.now.Add(2*time.Hour)
-	r, err := openRig(t, home, open, later)
-	if err != nil {
+	if err := p.start(t.Context(), t, home, open); err != nil {
 		t.Errorf("the next start: %v", err)
-		return
 	}
-	if err := r.sess("verify"); err != nil && !errors.Is(err, &plugin.Error{Code: plugin.NotFound}) {
-		t.Errorf("verify after the next start: %v", err)
-	}
-	// What follows a turn is the occasion to tidy up.
-	for _, notice := range r.Notify(ctx, plugin.Event{Kind: plugin.EventTurnEnded, Project: "default", Session: talkID}) {
-		t.Errorf("the next start: %s", notice)
-	}
-	if err := errors.Join(r.Sessions().Sweep(ctx), r.Close(ctx)); err != nil {
-		t.Errorf("sweep after the next start: %v", err)
-	}
-	pool, err := snapshot.Open(filepath.Join(home, filepath.FromSlash(poolAt)), snapshot.Options{
-		FS: open, Now: func() time.Time { return later },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	if left, err := pool.Recover(ctx, nil); err != nil || len(left) > 0 {
-		t.Errorf("after the next start there is something to recover: %v, %v", left, err)
-	}
-	if swept, err := pool.Sweep(ctx); err != nil || swept.Skipped != "" {
-		t.Errorf("sweep of the pool: %+v, %v", swept, err)
-	}
-	err = filepath.WalkDir(home, func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(home, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(name, durable.TempSuffix) {
 			t.Errorf("left behind: %s", name)
 		}
@@ -371,19 +398,52 @@ func (p *prepared) restartOn(t *testing.T, home string, open durable.OpenFunc) {
 	}
 }
 
+// start does all that a start does in time, and says what went wrong.
+func (p *prepared) start(ctx context.Context, t *testing.T, home string, open durable.OpenFunc) error {
+	t.Helper()
+	later := p.now.Add(2 * time.Hour)
+	r, err := openRig(t, home, open, later)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if err := r.sess("verify"); err != nil && !errors.Is(err, &plugin.Error{Code: plugin.NotFound}) {
+		errs = append(errs, fmt.Errorf("verify: %w", err))
+	}
+	// What follows a turn is the occasion to tidy up.
+	for _, notice := range r.Notify(ctx, plugin.Event{Kind: plugin.EventTurnEnded, Project: "default", Session: talkID}) {
+		errs = append(errs, errors.New(notice))
+	}
+	errs = append(errs, r.Sessions().Sweep(ctx), r.Close(ctx))
+	pool, err := snapshot.Open(filepath.Join(home, filepath.FromSlash(poolAt)), snapshot.Options{
+		FS: open, Now: func() time.Time { return later },
+	})
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer pool.Close()
+	if left, err := pool.Recover(ctx, nil); err != nil || len(left) > 0 {
+		errs = append(errs, fmt.Errorf("there is still something to recover: %v, %w", left, err))
+	}
+	if swept, err := pool.Sweep(ctx); err != nil || swept.Skipped != "" {
+		errs = append(errs, fmt.Errorf("sweep of the pool: %+v, %w", swept, err))
+	}
+	return errors.Join(errs...)
+}
+
 // judge compares a home after the next start with what may be there.
 func (p *prepared) judge(t *testing.T, home string, err error) {
 	t.Helper()
 	switch now := homeState(t, home, p.now); {
-	case now == p.after:
+	case now.equal(p.after):
 	case err == nil:
 		t.Errorf("it reported success; %s", p.differences(now))
-	case now != p.before && (p.between == nil || !p.between(p.before, now, p.after)):
+	case !now.equal(p.before) && (p.between == nil || !p.between(p.before, now, p.after)):
 		t.Errorf("after the error %q it is neither the old state nor the new one; %s", err, p.differences(now))
 	}
 }
 
-func (p *prepared) differences(now string) string {
+func (p *prepared) differences(now state) string {
 	return fmt.Sprintf("from old to what is there (-old +there):\n%s\nfrom what is there to new (-there +new):\n%s", cmp.Diff(p.before, now), cmp.Diff(now, p.after))
 }
 
@@ -398,17 +458,27 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	t.Logf("repeat with -faultseed=%d", *faultSeed)
 	start := time.Now().Add(10 * time.Minute) // later than any file is
-	base := newHome(t, start)
+	base, long := newHome(t, start), newLongHome(t, start)
 	for _, c := range faultCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := prepare(t, base, c, start)
+			home := base
+			if c.long {
+				home = long
+			}
+			p := prepare(t, home, c, start)
 			for _, k := range p.points(p.ops) {
 				for i := range max(1, min(*faultRuns, 6)) {
 					kind := []error{syscall.ENOSPC, syscall.EIO, io.ErrShortWrite}[(k+i)%3]
 					dead := (k/3+i/3)%2 == 1
 					t.Run(fmt.Sprintf("%d %v dead=%v", k, kind, dead), func(t *testing.T) { p.fault(t, k, kind, dead) })
 				}
+			}
+			for i, k := range p.points(p.ops) {
+				if *faultRuns == 0 && i > 0 {
+					break
+				}
+				t.Run(fmt.Sprintf("%d twice", k), func(t *testing.T) { p.twice(t, k) })
 			}
 			for _, k := range p.points(p.ops + 1) {
 				t.Run(fmt.Sprintf("%d power", k), func(t *testing.T) { p.cut(t, k) })
@@ -419,7 +489,10 @@ func TestFaults(t *testing.T) {
 
 // points chooses at which of n operations to try.
 func (p *prepared) points(n int) []int {
-	const few = 3
+	few := 2
+	if p.long {
+		few = 1
+	}
 	h := fnv.New64a()
 	fmt.Fprint(h, p.name)
 	all := rand.New(rand.NewPCG(*faultSeed, h.Sum64())).Perm(n)
@@ -450,13 +523,50 @@ func (p *prepared) fault(t *testing.T, k int, kind error, dead bool) {
 	p.judge(t, home, err)
 	// Where only the record of what was done could not be finished, the trash may
 	// tell a little less until the next start.
-	then, thenTrash := withoutTrash(atOnce)
-	now, nowTrash := withoutTrash(homeState(t, home, p.now))
-	if !dead && (then != now || err != nil && !slices.Equal(thenTrash, nowTrash)) {
-		t.Errorf("the next start changed what was there after the error %v from\n%s\n%q\nto\n%s\n%q", err, then, thenTrash, now, nowTrash)
+	later := homeState(t, home, p.now)
+	if err == nil {
+		atOnce.Trash = later.Trash
+	}
+	if !dead && !atOnce.equal(later) {
+		t.Errorf("the next start changed what was there after the error %v (-then +later):\n%s", err, cmp.Diff(atOnce, later))
 	}
 	if t.Failed() {
 		t.Logf("%v failed, and the operation said %v; operations:\n%v", ops[k], err, ops)
+	}
+}
+
+// twice has the process die at the k-th operation, and the next one while it
+// settles what the first had left.
+func (p *prepared) twice(t *testing.T, k int) {
+	home := copyOf(t, p.template)
+	var disk durabletest.Faulty
+	disk.FailAt(k, nil, true)
+	err := errors.Join(p.try(t, home, func(dir string) (durable.FS, error) { return disk.Wrap(durabletest.Unsynced(dir)) }), disk.Die())
+	var whole durabletest.Faulty
+	if err := p.start(t.Context(), t, copyOf(t, home), func(dir string) (durable.FS, error) { return whole.Wrap(durabletest.Unsynced(dir)) }); err != nil {
+		t.Errorf("the next start: %v", err)
+	}
+	n := len(whole.Ops())
+	if n == 0 {
+		t.Fatal("the next start does nothing to the disk")
+	}
+	rnd := rand.New(rand.NewPCG(*faultSeed, uint64(k)))
+	for i := range max(1, *faultRuns) {
+		left := copyOf(t, home)
+		var again durabletest.Faulty
+		at := rnd.IntN(n)
+		again.FailAt(at, nil, i%2 == 0)
+		// What this start says of the disk is not the point here.
+		_ = p.start(t.Context(), t, left, func(dir string) (durable.FS, error) { return again.Wrap(durabletest.Unsynced(dir)) })
+		if err := again.Die(); err != nil {
+			t.Error(err)
+		}
+		p.restart(t, left)
+		p.judge(t, left, err)
+		if t.Failed() {
+			t.Logf("the operation said %v, and the next start failed at %d of\n%v", err, at, again.Ops())
+			return
+		}
 	}
 }
 
@@ -506,119 +616,29 @@ func (p *prepared) cut(t *testing.T, k int) {
 	}
 }
 
+// copyOf copies a home. Chunks are immutable: they get a second name.
 func copyOf(t *testing.T, home string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "home")
-	if err := os.CopyFS(to, os.DirFS(home)); err != nil {
+	err := filepath.WalkDir(home, func(from string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		at := to + strings.TrimPrefix(from, home)
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(at, durable.DirMode)
+		case filepath.Ext(at) == ".zst":
+			return os.Link(from, at)
+		}
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(at, data, durable.FileMode)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return to
-}
-
-// homeState is everything in a home that people can lose: what every session,
-// snapshot and piece of trash says, and which session is active. It settles
-// nothing.
-func homeState(t *testing.T, home string, now time.Time) string {
-	t.Helper()
-	ctx, clock := t.Context(), func() time.Time { return now }
-	store, err := session.Open(filepath.Join(home, "sessions"), session.Options{FS: durabletest.Unsynced, Now: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	pool, err := snapshot.Open(filepath.Join(home, filepath.FromSlash(poolAt)), snapshot.Options{FS: durabletest.Unsynced, Now: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-
-	manifest, err := store.Manifest(ctx)
-	if err != nil {
-		t.Errorf("manifest: %v", err)
-	}
-	infos, err := store.List(ctx)
-	if err != nil {
-		t.Errorf("sessions: %v", err)
-	}
-	var talk string
-	var rest []string
-	for _, info := range infos {
-		l, _, err := store.Settled(ctx, info.Ref)
-		if err != nil {
-			t.Errorf("session %s: %v", info.Ref, err)
-			continue
-		}
-		said := says(t, &l.Doc, store.Plain)
-		selected, err := store.Selected(info.Ref)
-		if err != nil {
-			t.Errorf("session %s: %v", info.Ref, err)
-		}
-		if selected != "" {
-			selected = ", shows a snapshot"
-		}
-		active := ""
-		if manifest.LastSessionID == info.Ref.ID {
-			active = ", active"
-		}
-		if info.Ref.ID == talkID {
-			talk = said
-			said = "of old"
-		}
-		rest = append(rest, fmt.Sprintf("session %q%s%s: %s", info.Title, active, selected, short(said)))
-	}
-	entries, err := pool.List(ctx)
-	if err != nil {
-		t.Errorf("snapshots: %v", err)
-	}
-	for _, e := range entries {
-		s, err := pool.Read(ctx, e.Name)
-		if err != nil {
-			t.Errorf("snapshot %s: %v", e.Name, err)
-			continue
-		}
-		rest = append(rest, fmt.Sprintf("snapshot %s %v %q %v %v: %s", e.Name, e.Meta.Trigger, e.Meta.Note, e.Meta.Tags, e.Meta.Pinned, short(says(t, s.Doc, pool.Plain))))
-	}
-	trash, err := pool.ListTrash(ctx)
-	if err != nil {
-		t.Errorf("trash: %v", err)
-	}
-	for _, e := range trash {
-		rest = append(rest, fmt.Sprintf("trash %s, %d messages, %s", e.Name, e.Meta.Messages, e.Reason))
-	}
-	slices.Sort(rest)
-	return talk + "\n--\n" + strings.Join(rest, "\n")
-}
-
-// short stands for a long text.
-func short(text string) string {
-	h := fnv.New64a()
-	fmt.Fprint(h, text)
-	return fmt.Sprintf("%d lines, %x", strings.Count(text, "\n")+1, h.Sum64())
-}
-
-// says is what the messages and the history of a document say, one a line,
-// without ids and times, which no two runs have in common.
-func says(t *testing.T, doc *transcript.Document, load transcript.Loader) string {
-	t.Helper()
-	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(doc.Lists)) {
-		list := doc.Lists[name]
-		if name != transcript.ListMessages {
-			continue
-		}
-		for rec, err := range list.All(load, 0, list.Records) {
-			var m transcript.Message
-			if err == nil {
-				err = json.Unmarshal(rec, &m)
-			}
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				break
-			}
-			h := fnv.New64a()
-			fmt.Fprint(h, m.Content)
-			lines = append(lines, fmt.Sprintf("%s %s %.10q %x", m.Role, m.Status, m.Content, h.Sum64()))
-		}
-	}
-	return strings.Join(lines, "\n")
 }

@@ -75,11 +75,13 @@ type moduleRow struct {
 }
 
 var modules = []moduleRow{
+	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
+	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
 	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
-	{"github.com/hashicorp/go-hclog", []string{"host/supervise"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started"},
+	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
 	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},

@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"sess/plugin"
 	"sess/surfaces"
 )
 
 // A model that lists more snapshots than fit into one answer, and then those
-// that the answer leaves out, sees each of them once.
+// that the answer leaves out, sees each of them once: one in a chat here, and one
+// that another program runs.
 func TestModelWalksALongList(t *testing.T) {
 	t.Parallel()
 	const many = 30
@@ -24,30 +27,64 @@ func TestModelWalksALongList(t *testing.T) {
 	}
 	u.chat(lines...)
 	slices.Reverse(all)
+	s := serve(t, u)
 
-	var shown []string
-	answers := 0
-	for after := ""; len(shown) < many; answers++ {
-		events := u.chat(`call sess_manage {"action":"list"` + after + `}`)
-		i := slices.IndexFunc(events, func(e chatEvent) bool { return e.Kind == "tool_finished" })
-		if i < 0 || events[i].Failed || len(events[i].Text) > surfaces.MaxToolText {
-			t.Fatalf("the model's call has no answer, or one of more than %d bytes: %+v", surfaces.MaxToolText, events)
+	for _, tt := range []struct {
+		name string
+		// list returns the answer to {"action":"list"}, after what is named unless
+		// that is "", and what is to be named next.
+		list func(after string) (answer, data, next string)
+	}{
+		{"chat", func(after string) (string, string, string) {
+			if after != "" {
+				after = `,"after":` + strconv.Quote(after)
+			}
+			events := u.chat(`call sess_manage {"action":"list"` + after + `}`)
+			i := slices.IndexFunc(events, func(e chatEvent) bool { return e.Kind == "tool_finished" && !e.Failed })
+			if i < 0 {
+				t.Fatalf("the model's call has no answer: %+v", events)
+			}
+			said, data, _ := strings.Cut(events[i].Text, "\n\n")
+			_, next, _ := strings.Cut(said, `call again with the same fields and with "after": `)
+			return events[i].Text, data, strings.Trim(next, `"`)
+		}},
+		{"HTTP", func(after string) (string, string, string) {
+			args := map[string]any{"action": "list"}
+			if after != "" {
+				args["after"] = after
+			}
+			status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": args})
+			var answer struct {
+				Result struct {
+					Text string
+					Data json.RawMessage
+					Page plugin.Page
+				}
+			}
+			if err := json.Unmarshal(body, &answer); err != nil || status != 200 || answer.Result.Page.Total != many {
+				t.Fatalf("the answer has status %d: %v\n%s", status, err, body)
+			}
+			return answer.Result.Text + string(answer.Result.Data), string(answer.Result.Data), answer.Result.Page.Next
+		}},
+	} {
+		var shown []string
+		pages, after := 0, ""
+		for {
+			answer, data, next := tt.list(after)
+			var part []struct{ Name string }
+			if err := json.Unmarshal([]byte(data), &part); err != nil || len(answer) > surfaces.MaxToolText {
+				t.Fatalf("%s: an answer of %d bytes whose data has the error %v:\n%s", tt.name, len(answer), err, answer)
+			}
+			for _, s := range part {
+				shown = append(shown, s.Name)
+			}
+			pages++
+			if after = next; next == "" || len(part) == 0 {
+				break
+			}
 		}
-		said, data, _ := strings.Cut(events[i].Text, "\n\n")
-		var part []struct{ Name string }
-		if err := json.Unmarshal([]byte(data), &part); err != nil {
-			t.Fatalf("the data of the answer: %v\n%s", err, events[i].Text)
+		if !slices.Equal(shown, all) || pages < 2 {
+			t.Errorf("%s: the model was shown %d snapshots on %d pages\n%q\nwant these %d, on several\n%q", tt.name, len(shown), pages, shown, many, all)
 		}
-		for _, s := range part {
-			shown = append(shown, s.Name)
-		}
-		_, next, more := strings.Cut(said, `call again with the same fields and with "after": `)
-		if !more {
-			break
-		}
-		after = `,"after":` + strings.TrimSpace(next)
-	}
-	if !slices.Equal(shown, all) || answers == 0 {
-		t.Errorf("the model was shown %d snapshots\n%q\nwant these %d on several pages\n%q", len(shown), shown, many, all)
 	}
 }

@@ -84,9 +84,12 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/", true, s.serveRoot},
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
+		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, "/tools/invoke", false, s.serveTool},
+		{http.MethodGet, "/rpc", false, s.serveRPCSocket},
+		{http.MethodPost, "/rpc", false, s.serveRPC},
 	}
 }
 
@@ -369,7 +372,7 @@ func (s *Server) serveCommand(c echo.Context) error {
 		if err != nil {
 			return plugin.Result{}, err
 		}
-		return s.dispatch(r.Context(), plugin.CallerHTTP, route.Command, lowered)
+		return s.dispatch(r.Context(), route.Command, callOf(r.Context(), plugin.CallerHTTP, lowered))
 	}()
 	done(err)
 	return s.send(c, route.Render(r.URL.RequestURI(), result, err))
@@ -390,15 +393,16 @@ func (s *Server) absent(r *http.Request) error {
 	return nil
 }
 
-// dispatch hands a call to the host.
-func (s *Server) dispatch(ctx context.Context, caller plugin.Caller, spec *plugin.Spec, call surfaces.Lowered) (plugin.Result, error) {
-	return s.host.Dispatch(ctx, plugin.Call{
-		Argv:    append([]string{spec.Command}, call.Argv...),
-		Agent:   call.Agent,
-		Project: call.Project,
-		Session: call.Session,
-		Caller:  caller, RequestID: plugin.RequestID(ctx),
-	}, nil)
+// dispatch hands a call of a command to the host.
+func (s *Server) dispatch(ctx context.Context, spec *plugin.Spec, call plugin.Call) (plugin.Result, error) {
+	call.Argv = append([]string{spec.Command}, call.Argv...)
+	return s.host.Dispatch(ctx, call, nil)
+}
+
+func callOf(ctx context.Context, caller plugin.Caller, l surfaces.Lowered) plugin.Call {
+	return plugin.Call{
+		Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Caller: caller, RequestID: plugin.RequestID(ctx),
+	}
 }
 
 func (s *Server) send(c echo.Context, a surfaces.HTTPAnswer) error {
@@ -426,7 +430,10 @@ func (s *Server) serveTool(c echo.Context) error {
 		return s.send(c, surfaces.RenderHTTPTool(plugin.Result{}, err))
 	}
 	done := s.metrics.begin(plugin.CallerTool, spec.Command, lowered.Verb.Name)
-	result, err := s.dispatch(ctx, plugin.CallerTool, spec, lowered)
+	command := plugin.DispatcherFunc(func(ctx context.Context, call plugin.Call, _ plugin.ProgressFunc) (plugin.Result, error) {
+		return s.dispatch(ctx, spec, call)
+	})
+	result, err := surfaces.ToolCall(ctx, command, lowered.Verb, callOf(ctx, plugin.CallerTool, lowered))
 	done(err)
 	return s.send(c, surfaces.RenderHTTPTool(result, err))
 }

@@ -127,6 +127,33 @@ func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 	if r.Client, err = wire.Dispense(r.client); err != nil {
 		return err
 	}
+	known := false
+	if cfg.Known != nil {
+		r.desc, known = cfg.Known()
+	}
+	if !known {
+		if err := r.describe(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	runtime, closeRuntime := cfg.NewRuntime(n)
+	r.close = closeRuntime
+	err = r.Client.Configure(ctx, cfg.Configuration, runtime)
+	switch {
+	case errors.Is(err, &plugin.Error{Code: plugin.Usage}): // it will not like it better next time
+		return permanent{err}
+	case err != nil:
+		return refusal(cfg, "does not accept its configuration", err)
+	case known && r.Client.Build() != r.desc.Build:
+		return r.describe(ctx, cfg)
+	}
+	return nil
+}
+
+// describe asks the process what it is. A build other than the configured one is
+// refused.
+func (r *running) describe(ctx context.Context, cfg Config) error {
+	var err error
 	if r.desc, err = r.Client.Describe(ctx); err != nil {
 		return refusal(cfg, "does not describe itself", err)
 	}
@@ -135,13 +162,7 @@ func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 			cfg.Manifest.ID, cfg.Exe, r.desc.Build, cfg.Build).
 			WithHint("the program was replaced while the host ran: restart the host")}
 	}
-	runtime, closeRuntime := cfg.NewRuntime(n)
-	r.close = closeRuntime
-	err = r.Client.Configure(ctx, cfg.Configuration, runtime)
-	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) { // it will not like it better next time
-		return permanent{err}
-	}
-	return refusal(cfg, "does not accept its configuration", err)
+	return nil
 }
 
 // refusal says which plugin it was that answered a question of its start with an

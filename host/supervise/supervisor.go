@@ -47,6 +47,10 @@ type Config struct {
 	Check func() error
 	// Build is the build that the plugin must say it is; empty means any.
 	Build string
+	// Known returns what a plugin of this build is known to say of itself, so that
+	// it need not be asked at each start; a process of another build is asked. Nil,
+	// or false, means that nothing is known.
+	Known func() (plugin.Description, bool)
 	// MTLS makes both sides prove to each other who they are. Without it the
 	// private folder of their socket is what keeps others out.
 	MTLS bool

@@ -81,6 +81,10 @@ const sweepTime = time.Minute
 // from the first question for a chunk until the document that names it is
 // published, and keeps the sweep away.
 func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
+	unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return unlock, err
+	}
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return nil, err
 	}
@@ -146,11 +150,14 @@ func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
 // Plain returns a chunk's plain bytes, checked by SHA-256. It is a
 // transcript.Loader. Errors: ErrMissing, *[DamagedError], transcript.ErrNewer.
 func (s *Store) Plain(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
 	if err != nil {
 		return nil, err
 	}
-	_, plain, err := decode(id, frame)
+	*buf = frame
+	_, plain, err := decode(nil, id, frame)
 	if err != nil {
 		return nil, damaged(id, where, err)
 	}
@@ -160,7 +167,7 @@ func (s *Store) Plain(id transcript.ID) ([]byte, error) {
 // Frame returns a chunk as it lies on the disk, checked by its fast checksum
 // only. Errors are those of Plain.
 func (s *Store) Frame(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	frame, where, err := s.read(nil, id)
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +177,30 @@ func (s *Store) Frame(id transcript.ID) ([]byte, error) {
 	return frame, nil
 }
 
-// read returns a chunk's file and where it lies.
-func (s *Store) read(id transcript.ID) (frame []byte, where string, err error) {
+// Check reads a chunk and checks it by its fast checksum. Errors are those of
+// Plain.
+func (s *Store) Check(id transcript.ID) error {
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
+	if err != nil {
+		return err
+	}
+	*buf = frame
+	if _, err := Check(frame); err != nil {
+		return damaged(id, where, err)
+	}
+	return nil
+}
+
+// read appends a chunk's file to buf, which is empty, and says where it lies.
+func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
 	name, err := file(id)
 	if err != nil {
 		return nil, "", err
 	}
 	where = filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
-	frame, err = durable.ReadFile(s.fs, name, maxFrame)
+	frame, err = durable.AppendFile(buf, s.fs, name, maxFrame)
 	if err == nil {
 		return frame, where, nil
 	}

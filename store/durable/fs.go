@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -61,6 +62,7 @@ type FS interface {
 	// deleted. It waits until ctx ends; with wait false it fails at once with
 	// ErrLocked. The returned function releases it.
 	Lock(ctx context.Context, name string, mode LockMode, wait bool) (unlock func() error, err error)
+	// Close may be called again; that does nothing.
 	Close() error
 }
 
@@ -297,7 +299,13 @@ func (d *dirFS) SyncDir(name string) error {
 	return errors.Join(syncDirHandle(f), f.Close())
 }
 
-func (d *dirFS) Close() error { return errors.Join(d.root.Close(), d.self.Close()) }
+func (d *dirFS) Close() error {
+	err := d.self.Close()
+	if errors.Is(err, fs.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(d.root.Close(), err)
+}
 
 func (d *dirFS) path(name string) string { return filepath.Join(d.dir, filepath.FromSlash(name)) }
 
@@ -359,33 +367,42 @@ func MkdirAll(fsys FS, name string) error {
 // ReadFile returns a file's content, at most limit bytes of it; a longer file
 // is an error. A limit of 0 means no limit.
 func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
+	return AppendFile(nil, fsys, name, limit)
+}
+
+// AppendFile is [ReadFile] that appends to buf, so that a reader of many files
+// can use one buffer. It returns buf as it was after an error.
+func AppendFile(buf []byte, fsys FS, name string, limit int64) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
-		return nil, err
+		return buf, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return buf, err
 	}
 	if limit > 0 && info.Size() > limit {
-		return nil, &fs.PathError{Op: "read", Path: filepath.Join(fsys.Dir(), name), Err: fmt.Errorf("%d bytes is more than the limit of %d", info.Size(), limit)}
+		return buf, &fs.PathError{Op: "read", Path: filepath.Join(fsys.Dir(), name), Err: fmt.Errorf("%d bytes is more than the limit of %d", info.Size(), limit)}
 	}
-	buf := make([]byte, 0, info.Size()+512)
+	start := len(buf)
+	buf = slices.Grow(buf, int(info.Size())+readAhead)
 	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
+		buf = slices.Grow(buf, 1)
 		n, err := f.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if errors.Is(err, io.EOF) {
 			return buf, nil
 		}
 		if err != nil {
-			return nil, err
+			return buf[:start], err
 		}
 	}
 }
+
+// readAhead is more than nothing, so that the read that finds the end of a file
+// needs no larger buffer.
+const readAhead = 512
 
 // ReadHead returns at most n bytes of the beginning of a file, and its size.
 func ReadHead(fsys FS, name string, n int) ([]byte, fs.FileInfo, error) {

@@ -36,7 +36,6 @@ const lockTries = 3
 
 var errMoved = errors.New("another file took its place")
 
-
 // Holder says who holds a lock: written beside it by the holder, for messages
 // only. Nothing is ever decided by it.
 type Holder struct {

@@ -38,6 +38,9 @@ const (
 	maxDocument = 256 << 20 // a longer file is no document
 	lockWait    = 15 * time.Second
 	maxRecent   = 1024 // sessions
+
+	maxKept      = 8         // documents
+	maxKeptBytes = 512 << 10 // of one
 )
 
 // Options configure a [Pool]. The zero value is ready to use.
@@ -63,8 +66,11 @@ type Pool struct {
 	chunks *chunk.Store
 	opts   Options
 
-	mu     sync.Mutex      // guards recent
+	buffers sync.Pool // of *[]byte, to read documents into
+
+	mu     sync.Mutex      // guards recent and kept
 	recent map[string]Name // by session: what Follow looks at
+	kept   []slot          // what was saved or read last, the newest last
 }
 
 // State says whether a snapshot can be used.
@@ -182,6 +188,33 @@ func (p *Pool) latest(session string) Name {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.recent[session]
+}
+
+// keep remembers what a name holds, so that a file with the same bytes needs not
+// be parsed when it is read the next time. Nothing else is decided by it.
+func (p *Pool) keep(s slot) {
+	if s.doc == nil || len(s.data) > maxKeptBytes {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = slices.DeleteFunc(p.kept, func(o slot) bool { return o.name == s.name })
+	if len(p.kept) == maxKept {
+		p.kept = slices.Delete(p.kept, 0, 1)
+	}
+	p.kept = append(p.kept, s)
+}
+
+// known is what keep remembered of a name.
+func (p *Pool) known(name Name) slot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.kept {
+		if s.name == name {
+			return s
+		}
+	}
+	return slot{}
 }
 
 // now is the time as it is stored.
@@ -337,7 +370,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// slot is what a name holds.
+// slot is what a name holds. Nobody changes what it refers to.
 type slot struct {
 	name Name   // as it is stored: it may differ from what was asked for in case
 	data []byte // the file's bytes; nil when the name is free
@@ -352,27 +385,26 @@ func (s slot) free() bool { return s.name == "" }
 func (s slot) is(id string) bool { return s.doc != nil && s.doc.Meta.ID == id }
 
 // look reads what a name holds.
-func (p *Pool) look(name Name) (slot, error) { return p.lookAgain(name, slot{}) }
-
-// lookAgain is look where it is likely that the name still holds what it did:
-// the same bytes are not parsed twice.
-func (p *Pool) lookAgain(name Name, was slot) (slot, error) {
+func (p *Pool) look(name Name) (slot, error) {
 	names, err := p.names()
 	if err != nil {
 		return slot{}, err
 	}
-	return p.lookLike(names, name, was)
+	return p.lookIn(names, name)
 }
+
+// peek is look without reading the folder: a disk that ignores case gives it
+// what lies there under another spelling of the name.
+func (p *Pool) peek(name Name) (slot, error) { return p.lookIn([]Name{name}, name) }
 
 // lookIn is look where the names in the folder are known. On a disk that ignores
 // case a file opens under any spelling, so the names decide.
 func (p *Pool) lookIn(names []Name, name Name) (slot, error) {
-	return p.lookLike(names, name, slot{})
-}
-
-func (p *Pool) lookLike(names []Name, name Name, was slot) (slot, error) {
 	stored := spelling(names, name)
-	data, err := durable.ReadFile(p.fs, fileOf(name), maxDocument)
+	buf := p.buffer()
+	defer p.release(buf)
+	data, err := durable.AppendFile((*buf)[:0], p.fs, fileOf(name), maxDocument)
+	*buf = data[:0]
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if stored == name {
@@ -385,10 +417,27 @@ func (p *Pool) lookLike(names []Name, name Name, was slot) (slot, error) {
 		return slot{}, err
 	case stored != "" && stored != name:
 		return slot{name: stored}, nil
-	case was.name == name && was.data != nil && bytes.Equal(data, was.data):
+	}
+	if was := p.known(name); was.data != nil && bytes.Equal(data, was.data) {
 		return was, nil
 	}
-	return p.decode(name, data), nil
+	s := p.decode(name, bytes.Clone(data))
+	p.keep(s)
+	return s, nil
+}
+
+// buffer is one to read a document into; release gives it back.
+func (p *Pool) buffer() *[]byte {
+	if buf, ok := p.buffers.Get().(*[]byte); ok {
+		return buf
+	}
+	return new([]byte)
+}
+
+func (p *Pool) release(buf *[]byte) {
+	if cap(*buf) <= 2*maxKeptBytes {
+		p.buffers.Put(buf)
+	}
 }
 
 // spelling returns the name as it is stored: exactly, or else the same in
@@ -538,7 +587,7 @@ func (p *Pool) Check(ctx context.Context, s *Snapshot, progress Progress) error 
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if _, err := p.chunks.Frame(id); err != nil {
+		if err := p.chunks.Check(id); err != nil {
 			return damaged(err)
 		}
 		if progress != nil {

@@ -72,8 +72,8 @@ func (w *Writer) Follow(name Name, session string) {
 		if nameProblem(string(n)) != "" {
 			continue
 		}
-		base, err := w.pool.look(n)
-		if err != nil || base.doc == nil || base.name != n {
+		base, err := w.pool.peek(n)
+		if err != nil || base.doc == nil {
 			continue
 		}
 		w.base = base
@@ -85,11 +85,14 @@ func (w *Writer) Follow(name Name, session string) {
 // trust takes what the document refers to as there, if that holds for a sample.
 func (w *Writer) trust(doc *transcript.Document, sample int) {
 	ids := doc.InlineIDs()
-	for _, at := range rand.Perm(len(ids))[:min(sample, len(ids))] {
-		if has, err := w.pool.chunks.Has(ids[at]); err != nil || !has {
+	sample = min(sample, len(ids))
+	for i := range sample { // one of each part of equal length
+		from, to := i*len(ids)/sample, (i+1)*len(ids)/sample
+		if has, err := w.pool.chunks.Has(ids[from+rand.IntN(to-from)]); err != nil || !has {
 			return
 		}
 	}
+	w.named = make(map[transcript.ID]bool, len(ids))
 	for _, id := range ids {
 		w.named[id] = true
 	}
@@ -228,8 +231,11 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	var old slot
 	if r.AutoPrefix == "" {
 		var err error
-		if old = w.base; old.name != r.Name { // what was followed is looked at again under the lock
-			if old, err = p.look(r.Name); err != nil {
+		if old = w.base; old.name != r.Name { // it is looked at again under the lock
+			if old, err = p.peek(r.Name); err == nil && !old.free() {
+				old, err = p.look(r.Name)
+			}
+			if err != nil {
 				return Entry{}, err
 			}
 		}
@@ -237,14 +243,14 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 			return Entry{}, err
 		}
 	}
-	data, meta, err := p.compose(r, old)
+	fresh, err := p.compose(r, old)
 	if err != nil {
 		return Entry{}, err
 	}
 	if err := w.commit(ctx, likely, r.Doc); err != nil {
 		return Entry{}, err
 	}
-	tmp, err := durable.WriteTemp(p.fs, fileOf(likely), data)
+	tmp, err := durable.WriteTemp(p.fs, fileOf(likely), fresh.data)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -261,7 +267,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 			return Entry{}, err
 		}
 	} else {
-		now, err := p.lookAgain(name, old)
+		now, err := p.look(name)
 		if err != nil {
 			return Entry{}, err
 		}
@@ -273,15 +279,17 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 			if err := tmp.Discard(); err != nil {
 				return Entry{}, err
 			}
-			if data, meta, err = p.compose(r, now); err != nil {
+			if fresh, err = p.compose(r, now); err != nil {
 				return Entry{}, err
 			}
-			if tmp, err = durable.WriteTemp(p.fs, fileOf(name), data); err != nil {
+			if tmp, err = durable.WriteTemp(p.fs, fileOf(name), fresh.data); err != nil {
 				return Entry{}, err
 			}
 			old = now
 		}
 	}
+	fresh.name = name
+	meta := fresh.doc.Meta.Clone() // the caller's
 	if r.BackupFor != nil {
 		if err := r.BackupFor.put(func(op *Op) { op.Backup = &Link{Name: name, ID: meta.ID} }); err != nil {
 			return Entry{}, err
@@ -289,14 +297,19 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	}
 	e := Entry{Name: name, Meta: meta, State: StateOK, File: p.path(fileOf(name))}
 	if old.data == nil || r.Rolling && p.extends(r.Doc, old.doc) {
-		return e, tmp.Publish(fileOf(name))
+		err = tmp.Publish(fileOf(name))
+	} else {
+		op := Op{Automatic: r.Rolling}
+		if r.Op != nil {
+			op.OpInfo = *r.Op
+		}
+		e.Replaced = true
+		err = p.replace(op, name, old, meta.ID, tmp)
 	}
-	op := Op{Automatic: r.Rolling}
-	if r.Op != nil {
-		op.OpInfo = *r.Op
+	if err == nil {
+		p.keep(fresh)
 	}
-	e.Replaced = true
-	return e, p.replace(op, name, old, meta.ID, tmp)
+	return e, err
 }
 
 // replaceable says why what the slot holds cannot be replaced under this name.
@@ -325,10 +338,9 @@ func (p *Pool) autoName(prefix string) (Name, error) {
 }
 
 // compose makes the document as it is stored in place of what old holds.
-func (p *Pool) compose(r SaveRequest, old slot) ([]byte, transcript.Meta, error) {
-	d := *r.Doc
+func (p *Pool) compose(r SaveRequest, old slot) (slot, error) {
+	d := r.Doc.Clone()
 	m := &d.Meta
-	m.Tags = maps.Clone(m.Tags)
 	var was *transcript.Meta
 	if old.doc != nil {
 		was = &old.doc.Meta
@@ -336,6 +348,7 @@ func (p *Pool) compose(r SaveRequest, old slot) ([]byte, transcript.Meta, error)
 	}
 	if r.MergeMeta != nil {
 		r.MergeMeta(was, m)
+		*m = m.Clone() // what it put there may be somebody's
 	}
 	m.ID, m.UpdatedAt = newID(), p.now()
 	m.CreatedAt = m.UpdatedAt
@@ -348,9 +361,9 @@ func (p *Pool) compose(r SaveRequest, old slot) ([]byte, transcript.Meta, error)
 	d.Format = transcript.Format
 	m.Digest = d.Digest()
 	if err := checkLimits(*m); err != nil {
-		return nil, transcript.Meta{}, err
+		return slot{}, err
 	}
-	return d.Encode(), *m, nil
+	return slot{name: r.Name, data: d.Encode(), doc: d}, nil
 }
 
 // inherit keeps what people gave the old version.

@@ -23,7 +23,7 @@ const digestVersion = "sess/digest/1"
 // for each the count and the ids of its chunks, the count of the tail's records
 // and these.
 func (d *Document) Digest() string {
-	h := fieldHash{sha256.New()}
+	h := fieldHash{hash: sha256.New(), buf: make([]byte, 0, hashBuffer)}
 	h.text(digestVersion)
 	h.field(canonicalHeader(d))
 	var names []string
@@ -47,7 +47,8 @@ func (d *Document) Digest() string {
 			h.field(r)
 		}
 	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	h.flush()
+	return "sha256:" + hex.EncodeToString(h.hash.Sum(nil))
 }
 
 // canonicalHeader is the header as the digest sees it. One that is not JSON,
@@ -63,23 +64,61 @@ func canonicalHeader(d *Document) []byte {
 	return header
 }
 
-// fieldHash hashes fields that cannot run into each other.
-type fieldHash struct{ hash.Hash }
-
-func (h fieldHash) field(b []byte) {
-	var size [8]byte
-	binary.BigEndian.PutUint64(size[:], uint64(len(b)))
-	h.Write(size[:])
-	h.Write(b)
+// fieldHash hashes fields that cannot run into each other. Most are short, so it
+// gathers them.
+type fieldHash struct {
+	hash hash.Hash
+	buf  []byte
 }
 
-func (h fieldHash) text(s string) { h.field([]byte(s)) }
+// hashBuffer is how many bytes are hashed at a time.
+const hashBuffer = 4 << 10
 
-func (h fieldHash) count(n int) {
-	h.field(binary.BigEndian.AppendUint64(nil, uint64(n)))
+func (h *fieldHash) field(b []byte) {
+	h.lead(len(b))
+	if len(b) > cap(h.buf)-len(h.buf) {
+		h.flush()
+		h.hash.Write(b)
+		return
+	}
+	h.buf = append(h.buf, b...)
 }
 
-func (h fieldHash) ids(ids []ID) {
+func (h *fieldHash) text(s string) {
+	if len(s) > hashBuffer/2 {
+		h.field([]byte(s))
+		return
+	}
+	h.lead(len(s))
+	h.room(len(s))
+	h.buf = append(h.buf, s...)
+}
+
+func (h *fieldHash) count(n int) {
+	h.lead(8)
+	h.room(8)
+	h.buf = binary.BigEndian.AppendUint64(h.buf, uint64(n))
+}
+
+// lead appends the length of a field.
+func (h *fieldHash) lead(n int) {
+	h.room(8)
+	h.buf = binary.BigEndian.AppendUint64(h.buf, uint64(n))
+}
+
+// room makes room for n bytes.
+func (h *fieldHash) room(n int) {
+	if len(h.buf)+n > cap(h.buf) {
+		h.flush()
+	}
+}
+
+func (h *fieldHash) flush() {
+	h.hash.Write(h.buf)
+	h.buf = h.buf[:0]
+}
+
+func (h *fieldHash) ids(ids []ID) {
 	h.count(len(ids))
 	for _, id := range ids {
 		h.text(string(id))

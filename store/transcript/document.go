@@ -57,15 +57,7 @@ func (d *Document) names() []string { return slices.Sorted(maps.Keys(d.Lists)) }
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Extra = maps.Clone(d.Extra)
-	c.Meta.Extra = maps.Clone(d.Meta.Extra)
-	c.Meta.Tags = maps.Clone(d.Meta.Tags)
-	c.Meta.Indices = slices.Clone(d.Meta.Indices)
-	if r := d.Meta.Range; r != nil {
-		c.Meta.Range = &Range{Start: r.Start}
-		if r.End != nil {
-			c.Meta.Range.End = new(*r.End)
-		}
-	}
+	c.Meta = d.Meta.Clone()
 	if d.Lists != nil {
 		c.Lists = make(map[string]*List, len(d.Lists))
 		for name, l := range d.Lists {
@@ -75,10 +67,35 @@ func (d *Document) Clone() *Document {
 	return &c
 }
 
+// Clone copies the metadata but not its raw values, which are immutable.
+func (m *Meta) Clone() Meta {
+	c := *m
+	c.Extra = maps.Clone(m.Extra)
+	c.Tags = maps.Clone(m.Tags)
+	c.Indices = slices.Clone(m.Indices)
+	if r := m.Range; r != nil {
+		c.Range = &Range{Start: r.Start}
+		if r.End != nil {
+			c.Range.End = new(*r.End)
+		}
+	}
+	return c
+}
+
 // InlineIDs are the chunks that the document names itself, without those that
 // only its index chunks name.
 func (d *Document) InlineIDs() []ID {
-	var ids []ID
+	n := 0
+	for _, l := range d.Lists {
+		n += len(l.Index)
+		for _, r := range l.Chunks {
+			n += len(r.chunkIDs())
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	ids := make([]ID, 0, n)
 	for _, name := range d.names() {
 		l := d.Lists[name]
 		ids = append(ids, l.Index...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -648,6 +649,25 @@ func BenchmarkDecodeHead(b *testing.B) {
 	for b.Loop() {
 		if _, ok, err := transcript.DecodeHead(head); !ok || err != nil {
 			b.Fatal(ok, err)
+		}
+	}
+}
+
+// TestEveryByteAtEveryPlaceOfAString holds the scanner, which looks at eight
+// bytes at a time, against encoding/json.
+func TestEveryByteAtEveryPlaceOfAString(t *testing.T) {
+	t.Parallel()
+	for size := range 20 {
+		for at := range size {
+			for c := range 256 {
+				v := []byte(`"` + strings.Repeat(" ", size) + `"`)
+				v[1+at] = byte(c)
+				_, err := transcript.DecodeRecordJSON(v)
+				// encoding/json takes bytes that are not UTF-8.
+				if got, want := err == nil, json.Valid(v) && utf8.Valid(v); got != want {
+					t.Fatalf("%q: %v, want valid %v", v, err, want)
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -224,6 +225,10 @@ func (p *parser) skipString() error {
 	}
 	data, i := p.data, p.pos
 	for i < len(data) {
+		if len(data)-i >= 8 && plainText(binary.LittleEndian.Uint64(data[i:])) {
+			i += 8
+			continue
+		}
 		c := data[i]
 		switch {
 		case c == '"':
@@ -261,6 +266,15 @@ func (p *parser) skipString() error {
 	}
 	p.pos = len(data)
 	return p.fail("")
+}
+
+// plainText reports whether none of eight bytes is a quote, a backslash or a
+// control character. It looks at all of them at once: a byte is smaller than n
+// where taking n from it borrows from its highest bit, which was clear.
+func plainText(eight uint64) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	quote, slash := eight^('"'*each), eight^('\\'*each)
+	return (eight-' '*each)&^eight&high|(quote-each)&^quote&high|(slash-each)&^slash&high == 0
 }
 
 func (p *parser) skipNumber() error {

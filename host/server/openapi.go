@@ -1,0 +1,66 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"sess/surfaces"
+)
+
+// serveOpenAPI describes everything that can be asked for now.
+func (s *Server) serveOpenAPI(c echo.Context) error {
+	m := s.mounted(c.Request().Context())
+	own := s.operations(m)
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, surfaces.OpenAPI(s.opts.Version, m.table, own))
+}
+
+// operations describes the server's own endpoints; a test sees to it that none is
+// missing.
+func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
+	const status = `{"type":"object","required":["ok","status"],"properties":{"ok":{"type":"boolean"},"status":{"type":"string"},"failing":{"type":"array","items":{"type":"string"}}}}`
+	return []surfaces.HTTPOperation{
+		{
+			Method: http.MethodGet, Path: "/", ID: "root", Summary: "Tell what this is and where to go on", Open: true,
+			Response: json.RawMessage(`{"type":"object","required":["name","version"],"properties":{"name":{"type":"string"},"version":{"type":"string"}}}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/healthz", ID: "healthz", Summary: "Tell that the process lives", Open: true,
+			Response: json.RawMessage(status),
+		},
+		{
+			Method: http.MethodGet, Path: "/readyz", ID: "readyz", Summary: "Tell whether calls can be answered", Open: true,
+			Description: "The status is 503 where they cannot; failing then lists what is missing.",
+			Response:    json.RawMessage(status),
+		},
+		{
+			Method: http.MethodGet, Path: "/openapi.json", ID: "openapi", Summary: "This document",
+			Response: json.RawMessage(`{"type":"object"}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/metrics", ID: "metrics", Summary: "Counts and times, in the text format of Prometheus", Type: "text/plain",
+			Response: json.RawMessage(`{"type":"string"}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/tools", ID: "tools.list", Summary: "List the tools that models can call",
+			Response: json.RawMessage(`{"type":"array","items":{"type":"object","required":["name","description","inputSchema"],"properties":{"name":{"type":"string"},"description":{"type":"string"},"inputSchema":{"type":"object"}}}}`),
+		},
+		{
+			Method: http.MethodPost, Path: "/tools/invoke", ID: "tools.invoke", Summary: "Call a tool as a model does",
+			Description: `An error is {"ok": false, "error": {"code", "message", "hint"}}. No person is asked: an action that destroys is confirmed by the boolean confirm among its arguments.`,
+			Request:     surfaces.ToolCallSchema(m.tools),
+			Response:    json.RawMessage(`{"type":"object","required":["ok","result"],"properties":{"ok":{"const":true},"result":{"type":"object","required":["text","data"],"properties":{"text":{"type":"string"},"data":{},"notices":{"type":"array","items":{"type":"string"}}}}}}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/rpc", ID: "rpc.connect", Summary: "Open a WebSocket for JSON-RPC 2.0, one message in each of its messages", Status: http.StatusSwitchingProtocols,
+			Description: "A page gives the token as the subprotocol bearer.<token>, since it cannot set the header; offer jsonrpc as well to have that one chosen. rpc.cancel ends a call of the connection, events.subscribe sends what happens as notifications, gateway.methods lists the rest.",
+		},
+		{
+			Method: http.MethodPost, Path: "/rpc", ID: "rpc.call", Summary: "Answer a JSON-RPC 2.0 request, or a batch",
+			Description: "The status is 200 also where a call failed, 204 where no answer is wanted, and 400 where there was no request to answer.",
+			Request:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","method"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}},{"type":"array","minItems":1}]}`),
+			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
+		},
+	}
+}
