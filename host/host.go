@@ -31,6 +31,8 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Reserved are commands that plugins may not have, beside the host's own.
+	Reserved []string
 	// Local are bundled plugins that run in this process instead of one of their
 	// own, by id: where both halves have to be watched together, as tests do. Each
 	// is a fresh one, and the host configures and drains it.

@@ -254,10 +254,26 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 		cwd = ""
 	}
 	a.host, err = host.Open(ctx, host.Options{
-		Home: home, Exe: exe, Builtins: builtins(), Cwd: cwd,
+		Home: home, Exe: exe, Builtins: builtins(), Reserved: a.ownWords(), Cwd: cwd,
 		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults, Background: a.stays,
 	})
 	return a.host, err
+}
+
+// ownWords are the words that this program answers without a host.
+func (a *app) ownWords() []string {
+	var words []string
+	for _, d := range a.local {
+		spec := d.Spec()
+		if spec.Command != topCommand {
+			words = append(words, spec.Command)
+			continue
+		}
+		for _, v := range spec.Verbs {
+			words = append(append(words, v.Name), v.Aliases...)
+		}
+	}
+	return words
 }
 
 func (a *app) closeHost(ctx context.Context) error {

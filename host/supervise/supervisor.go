@@ -57,6 +57,9 @@ type Config struct {
 	// RuntimeDir is where that folder is made; empty, or a path that will not
 	// do, means the folder for temporary files. It is made if it is missing.
 	RuntimeDir string
+	// Unconfigured leaves a process unconfigured: it can be asked for its
+	// description, and nothing else.
+	Unconfigured bool
 	// Configuration is handed to each new process.
 	Configuration plugin.Configuration
 	// NewRuntime makes what the host offers to one process, which it numbers

@@ -224,7 +224,12 @@ func (p *Pool) now() time.Time { return p.opts.Now().UTC().Truncate(time.Millise
 // not, as when its process was stopped, ends the wait with a
 // *durable.LockedError that names it.
 func (p *Pool) lock(ctx context.Context, operation string) (unlock func(), err error) {
-	wait, cancel := context.WithTimeout(ctx, lockWait)
+	return p.lockFor(ctx, operation, lockWait)
+}
+
+// lockFor is lock for those with a patience of their own.
+func (p *Pool) lockFor(ctx context.Context, operation string, patience time.Duration) (unlock func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	release, err := durable.LockAs(wait, p.fs, namesLock, operation, true)
 	if held, ok := errors.AsType[*durable.LockedError](err); ok {
