@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sess/store/durable"
@@ -308,46 +307,5 @@ func (b *bench) reclaim(ctx context.Context) error {
 		}
 	}
 	b.row("delete 500 of 1,000, empty the trash, sweep", "unlink of the files", product.median()/bare.median(), 5)
-	return nil
-}
-
-// starts measures whole processes.
-func (b *bench) starts(ctx context.Context) error {
-	const rounds = 21
-	bin := filepath.Join(b.dir, "bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
-		return err
-	}
-	// The product is built with its own dependencies.
-	for out, pkg := range map[string]string{"sess": "../../cmd/sess", "empty": "./empty"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-C", pkg, "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", filepath.Join(bin, out), ".")
-		cmd.Stderr = os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("build %s: %w", pkg, err)
-		}
-	}
-	start := func(s *samples, name string, args ...string) error {
-		cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-		cmd.Env = append(os.Environ(), "SESS_HOME="+filepath.Join(b.dir, "home"))
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := s.time(cmd.Run); err != nil {
-			return fmt.Errorf("%s %q: %w\n%s", name, args, err, out.String())
-		}
-		return nil
-	}
-	var empty, version, list, warm samples
-	err := errors.Join(
-		start(&warm, "sess", "chat", "--message", "hello"),
-		start(&warm, "sess", "save", "v1"),
-		start(&warm, "empty"))
-	for range rounds {
-		err = errors.Join(err, start(&empty, "empty"), start(&version, "sess", "version"), start(&list, "sess", "list"))
-		if err != nil {
-			return err
-		}
-	}
-	b.row("sess version, the whole process", "empty program with the same packages", version.median()/empty.median(), 1.5)
-	b.row("sess list, with its plugin process", "sess version", list.median()/version.median(), 4)
 	return nil
 }
