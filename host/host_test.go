@@ -18,18 +18,24 @@ import (
 	"sess/host"
 	"sess/host/chat"
 	"sess/plugin"
+	"sess/plugin/sess"
 	"sess/plugin/wire"
 	"sess/store/chunk"
 	"sess/store/durable"
 )
 
-// TestMain lets the test binary be the plugin "probe", or a bad one, when the
+// TestMain lets the test binary be the plugin "probe", a bad one, or the sess plugin, when the
 // host runs it again, as a bundled plugin is run.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "plugin" && os.Args[2] == "serve" {
 		build, _ := host.BuildID(os.Args[0])
 		if role := os.Args[3]; strings.HasPrefix(role, "bad") {
 			serveBad(role, build)
+			return
+		}
+		if os.Args[3] == "sess" {
+			p := sess.New(sess.Options{Build: build, Logger: slog.New(slog.DiscardHandler)})
+			wire.Serve(countedPlugin{p}, wire.ServeOptions{})
 			return
 		}
 		wire.Serve(newProbe(build), wire.ServeOptions{Logger: slog.New(slog.DiscardHandler)})

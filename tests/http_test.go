@@ -26,8 +26,9 @@ import (
 // web is a server over a user's home, with the sess plugin in a process of its
 // own, on a port of this machine.
 type web struct {
-	t   testing.TB
-	url string
+	t    testing.TB
+	host *host.Host
+	url  string
 }
 
 const webToken = "token-of-the-test"
@@ -65,7 +66,7 @@ func (u *user) serve() *web {
 			u.t.Errorf("Close: %v", err)
 		}
 	})
-	return &web{u.t, "http://" + listener.Addr().String()}
+	return &web{u.t, h, "http://" + listener.Addr().String()}
 }
 
 // webAnswer is a response with its body read.
@@ -545,4 +546,23 @@ func TestHTTPDamagedSnapshot(t *testing.T) {
 	if took := time.Since(started); took > 10*time.Second {
 		t.Errorf("telling so took %v", took)
 	}
+}
+
+// A request that only reads makes nothing, also where it names a project that
+// is not there: neither a session nor another active one.
+func TestHTTPReadsMakeNothing(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	w := u.serve()
+	w.want(200, nil, "GET", "/sess/list", "") // the plugin runs
+	check := u.unchanged()
+	for _, target := range []string{
+		"/sess/list?project=nowhere", "/sess/selected?project=nowhere", "/sess/trash/list?project=nowhere", "/sess/verify?project=nowhere",
+		"/sessions/list?project=nowhere", "/plugins/list", "/tools", "/openapi.json", "/metrics", "/readyz",
+	} {
+		w.want(200, nil, "GET", target, "")
+	}
+	w.refused(400, "GET", "/sess/view?project=nowhere&name=v1", "")
+	check()
 }
