@@ -305,6 +305,7 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		}
 		parts[i] = text
 	}
+	asked := method
 	if method == "HEAD" {
 		method = "GET"
 	}
@@ -330,7 +331,7 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		allow = slices.Compact(allow)
 		return nil, nil, &HTTPFailure{
 			Status: httpNotAllowed, Allow: allow,
-			Err: plugin.Errorf(plugin.Usage, "%s is not for %s", method, beside.Path).WithHint("use %s", strings.Join(allow, " or ")),
+			Err: plugin.Errorf(plugin.Usage, "%s is not for %s", asked, beside.Path).WithHint("use %s", strings.Join(allow, " or ")),
 		}
 	}
 	return nil, nil, &HTTPFailure{Status: httpNotFound, Err: t.missing(parts)}

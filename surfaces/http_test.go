@@ -55,13 +55,13 @@ func lowerHTTP(tb testing.TB, table *surfaces.HTTPTable, method, target, body st
 	if l.Verb != route.Verb {
 		tb.Errorf("%s %s is for %s and became %s", method, target, route.Verb.Name, l.Verb.Name)
 	}
-	host := ""
+	var host strings.Builder
 	for _, f := range []struct{ name, value string }{{"agent", l.Agent}, {"project", l.Project}, {"session", l.Session}} {
 		if f.value != "" {
-			host += f.name + "=" + f.value + " "
+			host.WriteString(f.name + "=" + f.value + " ")
 		}
 	}
-	return host + strings.Join(l.Argv, " | ")
+	return host.String() + strings.Join(l.Argv, " | ")
 }
 
 func TestHTTPLower(t *testing.T) {
@@ -108,6 +108,7 @@ func TestHTTPLower(t *testing.T) {
 		{"a list in a query", "DELETE", s1 + "/v1/messages?indices=3&indices=-1", "", "session=s1 drop | -- | 3 | -1"},
 
 		{"another method", "POST", "/sess/list", "", "POST is not for /sess/list; use GET or HEAD"},
+		{"HEAD of what changes", "HEAD", "/sess/save", "", "HEAD is not for /sess/save; use POST"},
 		{"other methods", "PUT", s1 + "/first", "", "PUT is not for /sessions/{id}/snapshots/first; use DELETE or GET or HEAD"},
 		{"a misspelt verb", "GET", "/sess/lsit", "", `unknown verb "lsit"; did you mean list?`},
 		{"one word of two", "GET", "/sess/trash", "", `unknown verb "trash"; did you mean trash list or trash restore?`},

@@ -26,8 +26,9 @@ import (
 // web is a server over a user's home, with the sess plugin in a process of its
 // own, on a port of this machine.
 type web struct {
-	t   testing.TB
-	url string
+	t    testing.TB
+	host *host.Host
+	url  string
 }
 
 const webToken = "token-of-the-test"
@@ -65,7 +66,7 @@ func (u *user) serve() *web {
 			u.t.Errorf("Close: %v", err)
 		}
 	})
-	return &web{u.t, "http://" + listener.Addr().String()}
+	return &web{u.t, h, "http://" + listener.Addr().String()}
 }
 
 // webAnswer is a response with its body read.

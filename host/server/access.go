@@ -34,7 +34,10 @@ func newAccess(o Options, tls bool) (*access, error) {
 			return nil, plugin.Errorf(plugin.Usage, "gateway.allowedHosts: %q is not a host", h).
 				WithHint(`write a name as it stands in the address, such as "sess.example" or "sess.example:8443"`)
 		}
-		a.hosts = append(a.hosts, strings.ToLower(strings.Trim(h, "[]")))
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			h = strings.Trim(h, "[]") // an IPv6 address without a port
+		}
+		a.hosts = append(a.hosts, strings.ToLower(h))
 	}
 	for _, origin := range o.AllowedOrigins {
 		normal, ok := originOf(origin)

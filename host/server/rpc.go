@@ -270,14 +270,19 @@ func (c *rpcConn) message(message []byte) {
 	}
 	answers := make([][]byte, len(requests))
 	runs := make([]func() []byte, len(requests))
+	var after []func()
 	running := 0
 	for i, req := range requests {
-		if answers[i], runs[i] = c.begin(req); runs[i] != nil {
+		var then func()
+		if answers[i], runs[i], then = c.begin(req); runs[i] != nil {
 			running++
+		}
+		if then != nil {
+			after = append(after, then)
 		}
 	}
 	if running == 0 {
-		c.reply(answers, batch)
+		c.reply(answers, batch, after)
 		return
 	}
 	c.work.Go(func() {
@@ -289,30 +294,35 @@ func (c *rpcConn) message(message []byte) {
 			}
 		}
 		all.Wait()
-		c.reply(answers, batch)
+		c.reply(answers, batch, after)
 	})
 }
 
-func (c *rpcConn) reply(answers [][]byte, batch bool) {
+// reply sends the answers to a message, then does what was to wait for that.
+func (c *rpcConn) reply(answers [][]byte, batch bool, after []func()) {
 	if all := joinRPC(answers, batch); all != nil {
 		c.send(all)
+	}
+	for _, f := range after {
+		f()
 	}
 }
 
 // begin answers a request at once, or lets it run: then its id is taken, and a
-// cancel that comes later finds it.
-func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []byte) {
+// cancel that comes later finds it. after, if there is one, has to be called when
+// the answer was sent.
+func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []byte, after func()) {
 	if req.Error != nil {
-		return refuseRPC(req), nil
+		return refuseRPC(req), nil, nil
 	}
 	if own := c.own(req.Method); own != nil {
-		result, err := own(req.Params)
-		return c.answer(c.ctx, req, result, err), nil
+		result, after, err := own(req.Params)
+		return c.answer(c.ctx, req, result, err), nil, after
 	}
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	if err := c.take(req.ID, cancel); err != nil {
 		cancel(nil)
-		return c.answer(c.ctx, req, nil, err), nil
+		return c.answer(c.ctx, req, nil, err), nil, nil
 	}
 	return nil, func() []byte {
 		defer cancel(nil)
@@ -321,7 +331,7 @@ func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []b
 		delete(c.calls, req.ID)
 		c.mu.Unlock()
 		return c.answer(ctx, req, result, err)
-	}
+	}, nil
 }
 
 // take counts a call, and notes how it is cancelled.
@@ -377,8 +387,9 @@ type progressParams struct {
 	Unit      string          `json:"unit,omitempty"`
 }
 
-// own finds a method that belongs to a connection.
-func (c *rpcConn) own(method string) func(params json.RawMessage) (any, error) {
+// own finds a method that belongs to a connection. What it returns beside the
+// result is to be done when that was sent.
+func (c *rpcConn) own(method string) func(params json.RawMessage) (any, func(), error) {
 	switch method {
 	case methodCancel:
 		return c.cancel
@@ -391,15 +402,15 @@ func (c *rpcConn) own(method string) func(params json.RawMessage) (any, error) {
 }
 
 // cancel ends a call that runs. One that has just ended is not an error.
-func (c *rpcConn) cancel(params json.RawMessage) (any, error) {
+func (c *rpcConn) cancel(params json.RawMessage) (any, func(), error) {
 	var p struct {
 		ID json.RawMessage `json:"id"`
 	}
 	if err := surfaces.Params(params, &p); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if p.ID == nil {
-		return nil, plugin.Errorf(plugin.Usage, "id is missing").WithHint("give the id of the call").WithDetail("missing", "id")
+		return nil, nil, plugin.Errorf(plugin.Usage, "id is missing").WithHint("give the id of the call").WithDetail("missing", "id")
 	}
 	c.mu.Lock()
 	end := c.calls[string(p.ID)]
@@ -407,47 +418,51 @@ func (c *rpcConn) cancel(params json.RawMessage) (any, error) {
 	if end != nil {
 		end(errCancelled)
 	}
-	return map[string]bool{"cancelled": end != nil}, nil
+	return map[string]bool{"cancelled": end != nil}, nil, nil
 }
 
-// subscribe begins to send events as notifications.
-func (c *rpcConn) subscribe(params json.RawMessage) (any, error) {
+// subscribe begins to gather events. They are sent once the client knows of the
+// subscription.
+func (c *rpcConn) subscribe(params json.RawMessage) (any, func(), error) {
 	var p struct {
 		Kinds   []string `json:"kinds"`
 		Project string   `json:"project"`
 		Session string   `json:"session"`
 	}
 	if err := surfaces.Params(params, &p); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.draining:
-		return nil, refuseStopping()
+		return nil, nil, refuseStopping()
 	case len(c.subs) == maxSubscriptions:
-		return nil, plugin.Errorf(plugin.Busy, "this connection has %d subscriptions, the most that it may", maxSubscriptions).
+		return nil, nil, plugin.Errorf(plugin.Busy, "this connection has %d subscriptions, the most that it may", maxSubscriptions).
 			WithHint("end one with %s", methodUnsubscribe)
 	}
 	c.lastSub++
 	id := strconv.Itoa(c.lastSub)
 	sub := c.host.Subscribe(EventFilter{Kinds: p.Kinds, Project: p.Project, Session: p.Session})
 	c.subs[id] = sub
-	c.work.Go(func() {
-		for {
-			e, err := sub.Next(c.ctx)
-			if err != nil {
-				return
-			}
-			told, err := notification("event", eventParams{id, e})
-			if err != nil {
-				c.log.Warn("event left out", "kind", e.Kind, "err", err)
-				continue
-			}
-			c.send(told)
+	pass := func() { c.work.Go(func() { c.pass(id, sub) }) }
+	return map[string]string{"subscription": id}, pass, nil
+}
+
+// pass sends the events of a subscription until it ends.
+func (c *rpcConn) pass(id string, sub Subscription) {
+	for {
+		e, err := sub.Next(c.ctx)
+		if err != nil {
+			return
 		}
-	})
-	return map[string]string{"subscription": id}, nil
+		told, err := notification("event", eventParams{id, e})
+		if err != nil {
+			c.log.Warn("event left out", "kind", e.Kind, "err", err)
+			continue
+		}
+		c.send(told)
+	}
 }
 
 type eventParams struct {
@@ -455,23 +470,23 @@ type eventParams struct {
 	Event        Event  `json:"event"`
 }
 
-func (c *rpcConn) unsubscribe(params json.RawMessage) (any, error) {
+func (c *rpcConn) unsubscribe(params json.RawMessage) (any, func(), error) {
 	var p struct {
 		Subscription string `json:"subscription"`
 	}
 	if err := surfaces.Params(params, &p); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sub := c.subs[p.Subscription]
 	if sub == nil {
-		return nil, plugin.Errorf(plugin.NotFound, "there is no subscription %q on this connection", p.Subscription).
+		return nil, nil, plugin.Errorf(plugin.NotFound, "there is no subscription %q on this connection", p.Subscription).
 			WithHint("give what %s answered", methodSubscribe)
 	}
 	delete(c.subs, p.Subscription)
 	sub.Close()
-	return struct{}{}, nil
+	return struct{}{}, nil, nil
 }
 
 func (c *rpcConn) closeSubscriptions() {

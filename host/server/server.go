@@ -107,7 +107,7 @@ func New(h Host, o Options) (*Server, error) {
 	if s.access, err = newAccess(s.opts, s.certs != nil); err != nil {
 		return nil, err
 	}
-	s.rpc = newRPC(h, s.log, s.opts.BodyLimit, s.opts.Grace)
+	s.rpc = newRPC(&measured{h, s}, s.log, s.opts.BodyLimit, s.opts.Grace)
 	s.mount()
 	return s, nil
 }

@@ -1,13 +1,19 @@
 package snapshot_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
+	"sess/store/transcript"
 )
 
 // counted opens a pool whose operations are counted; nothing is synced really.
@@ -211,5 +217,76 @@ func TestListReadsHeads(t *testing.T) {
 	got := n.Take()
 	if want := (durabletest.Counts{Opened: snapshots, Listed: 1, ReadBack: snapshots << 12}); got != want {
 		t.Errorf("a list of %d: %s\nwant %s", snapshots, got, want)
+	}
+}
+
+// TestListAgainAsksForTimes counts what a second list asks of the disk: how each
+// file looks, and the head of those that look another way.
+func TestListAgainAsksForTimes(t *testing.T) {
+	t.Parallel()
+	const snapshots = 20
+	n := durabletest.Counter{Unsynced: true}
+	now := newClock() // of years to come: no file is young
+	p := openPool(t, filepath.Join(t.TempDir(), "pool"), snapshot.Options{FS: n.Open, Now: now.Now})
+	c := newTalk("s1").speak("x", 10, 1<<10)
+	for i := range snapshots {
+		c.mustSave(t, p, snapshot.SaveRequest{Name: snapshot.Name(fmt.Sprintf("n%02d", i))})
+	}
+	file := func(i int) string { return filepath.Join(p.Dir(), fmt.Sprintf("n%02d.sess.json", i)) }
+	list := func(want string, opened, stats int) []snapshot.Entry {
+		t.Helper()
+		n.Take()
+		entries, err := p.List(t.Context())
+		if err != nil || len(entries) != snapshots {
+			t.Fatalf("List %s: %d, %v", want, len(entries), err)
+		}
+		if got := n.Take(); got.Opened != opened || got.Stats != stats || got.Listed != 1 {
+			t.Errorf("a list of %d %s: %s\nwant %d opened and %d stats", snapshots, want, got, opened, stats)
+		}
+		return entries
+	}
+	noted := func(entries []snapshot.Entry, name snapshot.Name) string {
+		i := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Name == name })
+		return entries[i].Meta.Note
+	}
+	first := list("for the first time", snapshots, 0)
+	again := list("as it was", 0, snapshots)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("a second list differs (-first +second):\n%s", diff)
+	}
+	again[0].Meta.Tags = map[string]string{"mine": "now"} // what is given out is the caller's
+	again[0].Meta.Note = "mine"
+
+	if _, err := p.SetMeta(t.Context(), "n03", func(m *transcript.Meta) error { m.Note = "first"; return nil }, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := noted(list("with one changed", 1, snapshots), "n03"); got != "first" {
+		t.Errorf("the note of n03 is %q, want what was set", got)
+	}
+	list("after that", 0, snapshots)
+
+	// One that is so young that it could change again and look the same.
+	young := now.Now()
+	if err := os.Chtimes(file(3), young, young); err != nil {
+		t.Fatal(err)
+	}
+	list("with a young one", 1, snapshots)
+	list("with the same young one", 1, snapshots-1)
+	now.Add(time.Minute)
+	list("with one that was young", 1, snapshots-1)
+
+	// Somebody else's program changes one in place: it keeps its length and inode.
+	data, err := os.ReadFile(file(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte(`"A talk"`), []byte(`"B talk"`), 1)
+	if err := os.WriteFile(file(7), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	entries := list("with one changed in place", 1, snapshots)
+	i := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Name == "n07" })
+	if got := entries[i].Meta.Title; got != "B talk" {
+		t.Errorf("the title of n07 is %q, want B talk", got)
 	}
 }
