@@ -391,7 +391,64 @@ func (b *bench) atSize(ctx context.Context, mb int) (err error) {
 			float64(ops[kind])/float64(b.turns), float64(syncs[kind])/float64(b.turns), float64(written[kind])/float64(b.turns)/1024,
 			took/1e6, small.median()/1e6)
 	}
+	if err := b.load(ctx, live, pool, plain, mb); err != nil {
+		return err
+	}
 	return b.names(ctx, pool, plain, mb)
+}
+
+// load measures what a load asks of the pool: the record, the document, the
+// backup of the state before, and the record closed; and apart from them the check
+// of all chunks, which alone grows with the conversation.
+func (b *bench) load(ctx context.Context, live *talk, pool *snapshot.Pool, plain durable.FS, mb int) error {
+	var small, checks, rest, bare samples
+	buf := make([]byte, turnBytes)
+	info := snapshot.OpInfo{Kind: snapshot.OpLoad, Session: live.doc.Meta.SessionID, Name: "autosave"}
+	for range b.turns {
+		if err := live.speak(ctx, 1); err != nil {
+			return err
+		}
+		var s *snapshot.Snapshot
+		var frames int64
+		err := errors.Join(
+			small.time(func() error { return durable.Write(plain, ".small", buf) }),
+			rest.time(func() (err error) {
+				if s, err = pool.Read(ctx, "autosave"); err != nil {
+					return err
+				}
+				op, err := pool.OpenOp(ctx, info)
+				if err != nil {
+					return err
+				}
+				if err := live.save(ctx, pool, snapshot.SaveRequest{AutoPrefix: "pre-load~", BackupFor: op}); err != nil {
+					return errors.Join(err, op.Withdraw(ctx))
+				}
+				return op.Close(ctx)
+			}),
+			checks.time(func() error { return pool.Check(ctx, s, nil) }),
+			bare.time(func() error {
+				for id, err := range s.Doc.ChunkIDs(pool.Plain) {
+					if err != nil {
+						return err
+					}
+					data, err := os.ReadFile(filepath.Join(pool.Dir(), ".chunks", string(id)+".zst"))
+					if err != nil {
+						return err
+					}
+					frames += int64(len(data))
+				}
+				return nil
+			}))
+		if err != nil {
+			return err
+		}
+		if frames == 0 {
+			return fmt.Errorf("the snapshot of %d MB has no chunks", mb)
+		}
+	}
+	b.row(fmt.Sprintf("load but for the check, %d MB", mb), "durable write of 8 KB", rest.median()/small.median(), noBound)
+	b.row(fmt.Sprintf("check of all chunks, %d MB", mb), "reading their files", checks.median()/bare.median(), noBound)
+	return nil
 }
 
 // names measures copy, rename and delete.

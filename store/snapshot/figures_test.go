@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sess/store/chunk"
 	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
 	"sess/store/transcript"
@@ -34,10 +35,11 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 	for _, tt := range []struct {
 		kind        string
 		syncs, seal int // of a save that seals no chunk, and more of one that does
+		ops         int // of every kind, of one that seals none
 	}{
-		{"rolling", 2, 2},
-		{"new", 2, 2},
-		{"overwrite", 5, 2},
+		{"rolling", 2, 2, 18},
+		{"new", 2, 2, 20},
+		{"overwrite", 5, 2, 28},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +81,9 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 						continue
 					}
 					quiet++
+					if got.Ops() > tt.ops {
+						t.Errorf("%d MB, save %d: %d operations, want at most %d: %s", mb, i, got.Ops(), tt.ops, got)
+					}
 					got.Written, got.ReadBack = 0, 0
 					if first == (durabletest.Counts{}) {
 						first = got
@@ -98,39 +103,54 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 	}
 }
 
-// TestPoolStaysSmall saves a hundred turns, each under a name of its own that
-// takes the place of the one before, and weighs the folder.
+// TestPoolStaysSmall saves a hundred turns and weighs the folder against the
+// conversation as it would be pressed in one go.
 func TestPoolStaysSmall(t *testing.T) {
 	t.Parallel()
-	var n durabletest.Counter
-	p := counted(t, &n)
-	c := newTalk("s1").speak("x", 128, 8<<10)
-	for range 100 {
-		c.speak("x", 1, 8<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a~", Rolling: true})
-	}
-	var chunks, all int64
-	err := filepath.WalkDir(p.Dir(), func(name string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		all += info.Size()
-		if filepath.Base(filepath.Dir(name)) == ".chunks" {
-			chunks += info.Size()
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if most := chunks + chunks/20 + 16<<20; all > most {
-		t.Errorf("the folder has %d bytes, want at most %d", all, most)
-	}
-	if ids := c.doc.InlineIDs(); len(ids) == 0 || chunks == 0 {
-		t.Fatal("nothing was sealed")
+	for _, tt := range []struct {
+		kind string
+		more int64 // bytes beyond 1.05 times the conversation
+	}{
+		{"rolling", 1 << 20}, // one document
+		{"new", 16 << 20},
+		{"overwrite", 16 << 20}, // the trash has the old ones
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			var n durabletest.Counter
+			p := counted(t, &n)
+			c := newTalk("s1").speak("x", 12<<7, 8<<10)
+			for i := range 100 {
+				r := snapshot.SaveRequest{Name: "a~", Rolling: tt.kind == "rolling", Overwrite: tt.kind == "overwrite"}
+				if tt.kind == "new" {
+					r.Name = snapshot.Name(fmt.Sprintf("n%d", i))
+				}
+				c.speak("x", 1, 8<<10).mustSave(t, p, r)
+			}
+			var all, pressed int64
+			err := filepath.WalkDir(p.Dir(), func(_ string, e os.DirEntry, err error) error {
+				if err != nil || e.IsDir() {
+					return err
+				}
+				info, err := e.Info()
+				if err == nil {
+					all += info.Size()
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.sealed {
+				pressed += int64(len(chunk.Encode(s)))
+			}
+			if len(c.sealed) < 100 {
+				t.Fatalf("%d chunks were sealed, want many", len(c.sealed))
+			}
+			if most := pressed + pressed/20 + tt.more; all > most {
+				t.Errorf("the folder has %d bytes, want at most %d: the conversation has %d", all, most, pressed)
+			}
+		})
 	}
 }
 
