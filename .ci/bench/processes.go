@@ -377,7 +377,13 @@ func converse(ctx context.Context, home string, turns int) (err error) {
 			return err
 		}
 		for end := min(n+batch, turns); n < end; n++ {
-			if err := live.Append(transcript.ListMessages, text.record(n, turnBytes)); err != nil {
+			// Half of what is kept of a turn are its messages, half is what the model
+			// knows of it.
+			err := errors.Join(
+				live.Append(transcript.ListMessages, text.record(n, turnBytes/2)),
+				live.Append(transcript.ListHistory, text.record(n, turnBytes/2)),
+			)
+			if err != nil {
 				return err
 			}
 		}
