@@ -3,7 +3,9 @@
 package tests
 
 import (
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,5 +162,48 @@ func TestForeignSocket(t *testing.T) {
 	}()
 	if stdout, stderr, exit := u.run("list", "--json"); exit != 0 || stderr != "" || strings.TrimSpace(stdout) != "[]" {
 		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	}
+}
+
+// Ctrl-C ends a command that a gateway works on: the gateway gives it up, and goes
+// on.
+func TestCtrlCThroughGateway(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	u.do("save", "first")
+	g := u.gateway()
+	holder := u.stoppedHolder()
+	save := u.command("save", "given-up", "--json")
+	out, err := save.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := save.Start(); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(u.do("gateway", "token", "--show"))
+	waitFor(t, "the save to run", func() bool {
+		_, metrics := g.get(http.DefaultClient, "/metrics", token)
+		return strings.Contains(metrics, `sess_calls_in_flight{surface="cli"} 1`) || strings.Contains(metrics, `sess_calls_in_flight{surface="rpc"} 1`)
+	})
+	if err := save.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit := u.exit(save.Wait()); exit != 130 || !strings.Contains(string(said), `"code":"unavailable"`) {
+		t.Errorf("after Ctrl-C: status %d, %s", exit, said)
+	}
+	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if exit := u.exit(holder.Wait()); exit != 0 {
+		t.Errorf("who held the lock ended with status %d", exit)
+	}
+	if got := u.names(); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("list: %v, want nothing of what was given up", got)
 	}
 }
