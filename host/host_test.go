@@ -134,6 +134,13 @@ func newProbe(build string) *probe {
 			return plugin.Result{Text: string(out), Data: out}, err
 		},
 	}, {
+		Name: "echo", Summary: "answer with what was said", Effect: plugin.EffectRead,
+		Args: []plugin.Arg{{Name: "word", Type: plugin.TypeString}},
+		Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+			in.Progress(plugin.Progress{Stage: "echoing", Done: 1, Total: 1, Unit: "words"})
+			return text("%s", in.Arg("word"))
+		},
+	}, {
 		Name: "die", Summary: "end the process in the middle of a call", Effect: plugin.EffectWrite,
 		Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) {
 			os.Exit(3)

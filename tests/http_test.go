@@ -547,3 +547,22 @@ func TestHTTPDamagedSnapshot(t *testing.T) {
 		t.Errorf("telling so took %v", took)
 	}
 }
+
+// A request that only reads makes nothing, also where it names a project that
+// is not there: neither a session nor another active one.
+func TestHTTPReadsMakeNothing(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	w := u.serve()
+	w.want(200, nil, "GET", "/sess/list", "") // the plugin runs
+	check := u.unchanged()
+	for _, target := range []string{
+		"/sess/list?project=nowhere", "/sess/selected?project=nowhere", "/sess/trash/list?project=nowhere", "/sess/verify?project=nowhere",
+		"/sessions/list?project=nowhere", "/plugins/list", "/tools", "/openapi.json", "/metrics", "/readyz",
+	} {
+		w.want(200, nil, "GET", target, "")
+	}
+	w.refused(400, "GET", "/sess/view?project=nowhere&name=v1", "")
+	check()
+}

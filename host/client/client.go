@@ -27,7 +27,7 @@ type Client struct {
 	wire  wire
 	read  chan struct{} // closed when nothing is read any more
 
-	writing sync.Mutex // held while a message is written
+	writing chan struct{} // holds a value while a message is written
 
 	mu      sync.Mutex // guards what follows
 	last    int64      // id of a call
@@ -66,7 +66,7 @@ type answer struct {
 // Dial connects. A gateway that is not there is unavailable, one that does not
 // take the token denied. ctx bounds the connecting only.
 func Dial(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{read: make(chan struct{}), calls: map[string]*call{}, subs: map[string]*Subscription{}}
+	c := &Client{read: make(chan struct{}), writing: make(chan struct{}, 1), calls: map[string]*call{}, subs: map[string]*Subscription{}}
 	var err error
 	switch {
 	case (o.Socket == "") == (o.URL == ""):
@@ -308,7 +308,11 @@ func (c *Client) call(ctx context.Context, method string, params any, progress p
 	}
 	c.calls[key] = waiting
 	c.mu.Unlock()
-	if err := c.send(ctx, request); err != nil {
+	switch err := c.send(ctx, request); {
+	case errors.Is(err, errNotSent):
+		c.forget(key)
+		return nil, c.outcome(ctx, method, &plugin.Error{Code: plugin.Unavailable})
+	case err != nil:
 		c.abandon(ctx)
 	}
 	for {
@@ -341,10 +345,15 @@ func (c *Client) cancel(ctx context.Context, method string, id int64, waiting *c
 		case <-end.Done():
 		}
 	}
-	c.mu.Lock()
-	delete(c.calls, strconv.FormatInt(id, 10))
-	c.mu.Unlock()
+	c.forget(strconv.FormatInt(id, 10))
 	return nil, c.outcome(ctx, method, &plugin.Error{Code: plugin.Unavailable})
+}
+
+// forget gives up a call: its answer is not waited for.
+func (c *Client) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, id)
 }
 
 // outcome is the error of a call. One that only says that the caller's context
@@ -381,10 +390,25 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// errNotSent means that the caller's context has ended before anything was sent.
+var errNotSent = errors.New("nothing was sent")
+
+// send writes a message. One that was begun is finished when ctx ends, unless the
+// gateway takes no more: half a message would spoil the connection for others.
 func (c *Client) send(ctx context.Context, message []byte) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	return c.wire.send(ctx, message)
+	if ctx.Err() != nil {
+		return errNotSent
+	}
+	select {
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
+	case <-ctx.Done():
+		return errNotSent
+	}
+	finish, give := context.WithCancel(context.WithoutCancel(ctx))
+	defer give()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, give) })()
+	return c.wire.send(finish, message)
 }
 
 // dispatchParams are those of gateway.dispatch.

@@ -207,6 +207,33 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// A caller that has given up before it calls, or while it does, spoils nothing for
+// others.
+func TestCancelledBefore(t *testing.T) {
+	t.Parallel()
+	g := start(t, func(context.Context, plugin.Caller, string, json.RawMessage, plugin.ProgressFunc) (json.RawMessage, error) {
+		return json.RawMessage("1"), nil
+	})
+	g.each(t, func(t *testing.T, c *client.Client) {
+		var all sync.WaitGroup
+		for range 50 {
+			ctx, cancel := context.WithCancel(t.Context())
+			all.Go(cancel)
+			if _, err := c.Call(ctx, "echo", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("Call: %v", err)
+			}
+			cancel()
+			if _, err := c.Call(ctx, "echo", nil, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("Call with a context that has ended: %v", err)
+			}
+			if _, err := c.Call(t.Context(), "echo", nil, nil); err != nil {
+				t.Fatalf("a call after that: %v", err)
+			}
+		}
+		all.Wait()
+	})
+}
+
 // Calls of one connection do not wait for each other, and each gets its own
 // answer.
 func TestConcurrentCalls(t *testing.T) {

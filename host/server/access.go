@@ -132,7 +132,7 @@ func (a *access) checkToken(r *http.Request) error {
 		return nil
 	}
 	return plugin.Errorf(plugin.Denied, "the gateway's token is missing or wrong").
-		WithHint("send the header Authorization: Bearer with what is printed by: sess gateway token")
+		WithHint("send the header Authorization: Bearer with what is printed by: sess gateway token --show")
 }
 
 // requestToken reads the one token that a request shows.

@@ -157,7 +157,7 @@ func (r *rpc) serveLines(ctx context.Context, l net.Listener) error {
 
 func (r *rpc) serveLine(closing context.Context, conn net.Conn) {
 	t := newLineTransport(conn, r.socketLimit)
-	err := r.serve(closing, t, kindSocket, plugin.CallerRPC)
+	err := r.serve(atSocket(closing), t, kindSocket, plugin.CallerRPC)
 	if err == nil {
 		return
 	}

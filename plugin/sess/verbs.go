@@ -10,6 +10,9 @@ import (
 	"sess/store/transcript"
 )
 
+// commandName is the command that the verbs belong to.
+const commandName = "sess"
+
 // commands is the one list of verbs, in the order of help.
 func (p *Plugin) commands() dispatch.Command {
 	verbs := []verb{
@@ -19,7 +22,7 @@ func (p *Plugin) commands() dispatch.Command {
 		opOpenVerb(), opCloseVerb(), opWithdrawVerb(),
 	}
 	command := dispatch.Command{
-		Name:    "sess",
+		Name:    commandName,
 		Summary: "Named snapshots of conversations: save, go back, branch",
 		Routes:  sessionRoutes(),
 		Shortcuts: []plugin.Shortcut{

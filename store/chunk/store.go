@@ -77,18 +77,23 @@ func Open(fsys durable.FS, opts Options) *Store {
 const sweepTime = time.Minute
 
 // Shared takes the lock of the store shared. It waits for the end of a sweep, at
-// most a minute: then the error is durable.ErrLocked. The lock is held
-// from the first question for a chunk until the document that names it is
-// published, and keeps the sweep away.
+// most a minute: then the error is a *durable.LockedError that names who sweeps.
+// The lock is held from the first question for a chunk until the document that
+// names it is published, and keeps the sweep away.
 func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
 	unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return unlock, err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := durable.MkdirAll(s.fs, folder); err != nil {
+			return nil, err
+		}
+		unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
 	}
-	if err := durable.MkdirAll(s.fs, folder); err != nil {
-		return nil, err
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, &durable.LockedError{
+			Path: "chunk folder " + filepath.Join(s.fs.Dir(), folder), Holder: durable.ReadHolder(s.fs, lock),
+		}
 	}
-	return durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
+	return unlock, err
 }
 
 // TryExclusive takes the lock of the store exclusively if nobody holds it, and
@@ -97,7 +102,7 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return nil, false, err
 	}
-	unlock, err = s.fs.Lock(context.Background(), lock, durable.Exclusive, false)
+	unlock, err = durable.LockAs(context.Background(), s.fs, lock, "sweep", false)
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, false, nil
 	}
