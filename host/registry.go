@@ -321,7 +321,8 @@ func (h *Host) absence(p *Plugin) error {
 // where no plugin has it.
 func (h *Host) absent(ctx context.Context, command string) error {
 	for _, p := range h.plugins() {
-		if slices.Contains(p.Manifest.Commands, command) {
+		// Of a broken one the commands are not known: its id is a good guess.
+		if slices.Contains(p.Manifest.Commands, command) || p.Manifest.Commands == nil && p.Manifest.ID == command {
 			_, err := h.describe(ctx, p)
 			return err
 		}

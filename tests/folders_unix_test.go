@@ -286,6 +286,39 @@ func TestFileInPlaceOfAFolder(t *testing.T) {
 	u.do("verify")
 }
 
+// The folder of snapshots is removed under a chat that runs. What was in it is
+// gone and said to be; the chat makes another one as soon as there is something
+// to keep, and does not go on writing into the one that nobody can reach.
+func TestFolderRemovedUnderAChat(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"autoSave": true}`)
+	c := u.converse()
+	c.says("one")
+	c.says("/sess save v1")
+	if err := os.RemoveAll(u.pool()); err != nil {
+		t.Fatal(err)
+	}
+	var failure struct{ Code string }
+	if answer := c.says("/sess load v1 --json"); json.Unmarshal([]byte(answer), &failure) != nil || failure.Code != "not_found" {
+		t.Errorf("load of what went with its folder says %s", answer)
+	}
+	if got := c.says("two"); !strings.Contains(got, "2 messages from you") {
+		t.Errorf("a turn after the folder was gone: %q", got)
+	}
+	c.says("/sess save v2")
+	if got := c.says("/sess load v2"); !strings.Contains(got, "equals v2") {
+		t.Errorf("load of what was saved since: %q", got)
+	}
+	if exit := c.end(); exit != 3 {
+		t.Errorf("the chat ended with status %d, want that of the line that failed last", exit)
+	}
+	if got := u.names("--include-auto"); !slices.Contains(got, "v2") || !slices.Contains(got, "autosave~") || slices.Contains(got, "v1") {
+		t.Errorf("then the list has %q", got)
+	}
+	u.do("verify")
+}
+
 // Homes, temporary folders and programs may lie where people and their systems
 // put them.
 func TestOddPaths(t *testing.T) {
