@@ -140,12 +140,13 @@ func TestGatewayHangs(t *testing.T) {
 	}
 }
 
-// A socket that somebody else answers at is not taken for the gateway.
+// A socket that something else answers at is told of.
 func TestForeignSocket(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	u.chat("hello")
-	l, err := net.Listen("unix", filepath.Join(u.home, "gateway.sock"))
+	path := filepath.Join(u.home, "gateway.sock")
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +161,10 @@ func TestForeignSocket(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	if stdout, stderr, exit := u.run("list", "--json"); exit != 0 || stderr != "" || strings.TrimSpace(stdout) != "[]" {
-		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	var lost failure
+	u.fails(9, &lost, "list")
+	if !strings.Contains(lost.Error, path) || !strings.Contains(lost.Hint, "sess gateway status") {
+		t.Errorf("list: %+v", lost)
 	}
 }
 
