@@ -96,7 +96,7 @@ func TestThroughGateway(t *testing.T) {
 				t.Fatal(err)
 			}
 			var steps []plugin.Progress
-			res, err := c.Dispatch(t.Context(), plugin.Call{Argv: []string{"probe", "echo", "--", "--é <"}, Project: name}, func(p plugin.Progress) { steps = append(steps, p) })
+			res, err := c.Dispatch(t.Context(), plugin.Call{Argv: []string{"probe", "echo", "--steps", "--", "--é <"}, Project: name}, func(p plugin.Progress) { steps = append(steps, p) })
 			if err != nil || res.Text != "--é <" {
 				t.Errorf("echo = %+v, %v", res, err)
 			}
