@@ -446,7 +446,7 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 // is still answering that. What the plugins answer goes to the log.
 func (h *Host) tell(event plugin.Event) {
 	if event.Kind == plugin.EventSessionReplaced {
-		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session})
+		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session, Data: fmt.Appendf(nil, `{"revision":%d}`, event.Revision)})
 	}
 	h.background.Go(func() {
 		for _, n := range h.Notify(h.life, event) {
