@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -108,11 +109,6 @@ func (a *app) print(out surfaces.CLIOutput) int {
 
 // command does what the command line says.
 func (a *app) command(ctx context.Context) host.Reply {
-	var err error
-	if a.local, err = a.localCommands(); err != nil {
-		return host.Reply{Err: err}
-	}
-	a.program = newProgram(a.local)
 	// Which flags belong to a verb is known from the Specs, which lie in the
 	// home; where the home is, a first pass without them tells.
 	first, words, _ := surfaces.SplitHostFlags(a.args, func([]string) *plugin.Verb { return nil })
@@ -120,6 +116,12 @@ func (a *app) command(ctx context.Context) host.Reply {
 	topic := words
 	if len(topic) > 0 && topic[0] == "help" {
 		topic = topic[1:]
+	}
+	// A gateway wants nothing of what this program can do by itself.
+	if len(topic) > 0 && ownWord(topic[0]) || first.Version {
+		if err := a.declare(); err != nil {
+			return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+		}
 	}
 	switch {
 	case len(words) == 0 && first.Version:
@@ -139,6 +141,27 @@ func (a *app) command(ctx context.Context) host.Reply {
 	return a.hosted(ctx, words)
 }
 
+// ownWord reports whether a word that stands first is the program's own. It spares
+// the others the declarations; whoever is left out is answered all the same.
+func ownWord(word string) bool {
+	switch word {
+	case "chat", "completion", "config", "demo", "gateway", "up", "version":
+		return true
+	}
+	return false
+}
+
+// declare declares what the program answers itself, once.
+func (a *app) declare() (err error) {
+	if a.local != nil {
+		return nil
+	}
+	if a.local, err = a.localCommands(); err == nil {
+		a.program = newProgram(a.local)
+	}
+	return err
+}
+
 // reply is an answer that is printed as the flags say.
 func (a *app) reply(res plugin.Result, effect plugin.Effect, err error) host.Reply {
 	return host.Reply{Result: res, Effect: effect, Err: err, JSON: a.flags.JSON, Quiet: a.flags.Quiet}
@@ -153,6 +176,12 @@ func (a *app) help(argv []string) host.Reply {
 
 // own answers a command of the program's own.
 func (a *app) own(ctx context.Context, argv []string) host.Reply {
+	if err := a.declare(); err != nil {
+		return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+	}
+	if err := a.checkRemote(argv); err != nil {
+		return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+	}
 	d := a.localFor(argv[0])
 	call := plugin.Call{
 		Argv:    argv,
@@ -180,6 +209,7 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 	line := host.Line{Args: a.args, Home: a.flags.Home, Project: a.getenv("SESS_PROJECT"), Session: a.getenv("SESS_SESSION")}
 	line.Cwd, _ = os.Getwd()
 	help := len(words) == 0 || words[0] == "help" || a.flags.Help
+	agreed := false
 	for try := 0; ; try++ {
 		reply, err := a.answer(ctx, line, help)
 		switch {
@@ -197,10 +227,46 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 		case reply.Own != nil:
 			a.flags.JSON, a.flags.Quiet = reply.JSON, reply.Quiet
 			return a.own(ctx, reply.Own)
+		case !agreed && a.agrees(&reply):
+			agreed, line.Args = true, withFlag(line.Args, plugin.AsError(reply.Err).Details[host.ConfirmDetail])
 		default:
 			return reply
 		}
 	}
+}
+
+// agrees asks the person at the terminal where a verb wants that. Elsewhere its
+// error names the flag that says yes.
+func (a *app) agrees(reply *host.Reply) bool {
+	e := plugin.AsError(reply.Err)
+	if e == nil || e.Details[host.ConfirmDetail] == "" || reply.JSON || !isTerminal(a.stdin) || !isTerminal(a.stderr) {
+		return false
+	}
+	return saysYes(a.stdin, a.stderr, e.Message)
+}
+
+// saysYes asks a question and reads one line; only a clear yes is one.
+func saysYes(in io.Reader, out io.Writer, question string) bool {
+	if _, err := fmt.Fprintf(out, "%s\nGo on? [y/N] ", surfaces.Printable(question)); err != nil {
+		return false
+	}
+	var line []byte
+	for b := make([]byte, 1); len(line) < 100; line = append(line, b[0]) { // what follows the line is for others
+		if n, err := in.Read(b); n == 0 || err != nil || b[0] == '\n' {
+			break
+		}
+	}
+	word := strings.ToLower(strings.TrimSpace(string(line)))
+	return word == "y" || word == "yes"
+}
+
+// withFlag adds a flag to a command line, in front of where flags end.
+func withFlag(args []string, flag string) []string {
+	at := slices.Index(args, "--")
+	if at < 0 {
+		at = len(args)
+	}
+	return slices.Insert(slices.Clone(args), at, flag)
 }
 
 // answer has a line answered by a gateway, or else by a host of this process.
@@ -217,6 +283,9 @@ func (a *app) answer(ctx context.Context, line host.Line, help bool) (host.Reply
 
 // alone has a line answered by a host of this process.
 func (a *app) alone(ctx context.Context, line host.Line, help bool) (host.Reply, error) {
+	if err := a.declare(); err != nil {
+		return host.Reply{}, err
+	}
 	h, err := a.open(ctx)
 	var notices []string
 	if help && errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
