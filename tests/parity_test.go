@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,8 +191,8 @@ type parityCall struct {
 // read reports whether the case can be asked again.
 func (c *parityCall) read() bool { return c.verb != nil && c.verb.Effect == plugin.EffectRead }
 
-// fields are those of the object and more.
-func (c *parityCall) fields(t *testing.T, more map[string]any) map[string]any {
+// fields are those of the object, and the session unless it is "".
+func (c *parityCall) fields(t *testing.T, session string) map[string]any {
 	t.Helper()
 	fields := map[string]any{}
 	dec := json.NewDecoder(strings.NewReader(c.object))
@@ -201,7 +200,9 @@ func (c *parityCall) fields(t *testing.T, more map[string]any) map[string]any {
 	if err := dec.Decode(&fields); err != nil {
 		t.Fatalf("the object of %s %s: %v", c.spec.Command, c.typed, err)
 	}
-	maps.Copy(fields, more)
+	if session != "" {
+		fields["session"] = session
+	}
 	return fields
 }
 
@@ -211,13 +212,7 @@ func TestParity(t *testing.T) {
 	t.Parallel()
 	calls := parityCalls(t)
 	template := newUser(t)
-	// Nobody is there to allow a model what destroys.
-	if err := os.MkdirAll(template.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(template.home, "config.json"), []byte(`{"chat":{"confirm":[]}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	template.askNobody()
 	template.do("--session="+parityTalk, "chat", "--message", "Let us plan the launch of our newsletter")
 
 	type surface struct {
@@ -430,7 +425,9 @@ func runModel(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	u.t = t
 	var lines []string
 	for _, c := range calls {
-		args, err := json.Marshal(c.fields(t, map[string]any{"action": c.action, "session": parityTalk}))
+		fields := c.fields(t, parityTalk)
+		fields["action"] = c.action
+		args, err := json.Marshal(fields)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,15 +444,8 @@ func runModel(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	u.answer(&session, "sessions", "show", "caller")
 	var all []parityOutcome
 	for _, a := range session.Activities {
-		if coded, ok := strings.CutPrefix(a.RawOutput, "error ("); ok {
-			code, text, _ := strings.Cut(coded, "): ")
-			all = append(all, parityOutcome{Code: plugin.Code(code), Text: &text})
-			continue
-		}
-		at := strings.LastIndex("\n\n"+a.RawOutput, "\n\n")
-		text := strings.TrimSpace(a.RawOutput[:max(0, at-2)])
-		text = toolNote.ReplaceAllString(text, "")
-		all = append(all, parityOutcome{Text: &text, Data: a.RawOutput[at:]})
+		text, data, code := modelAnswer(a.RawOutput)
+		all = append(all, parityOutcome{Code: code, Text: &text, Data: string(data)})
 	}
 	return all
 }
@@ -466,29 +456,12 @@ func runHTTP(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	s := serve(t, u)
 	var all []parityOutcome
 	for _, c := range calls {
-		more := map[string]any{}
+		session := ""
 		if c.spec.Command == "sess" {
-			more["session"] = parityTalk
+			session = parityTalk
 		}
-		fields := c.fields(t, more)
 		path := "/" + c.spec.Command + "/" + strings.ReplaceAll(c.action, " ", "/")
-		var status int
-		var body []byte
-		if c.read() {
-			query := url.Values{}
-			for key, value := range fields {
-				list, ok := value.([]any)
-				if !ok {
-					list = []any{value}
-				}
-				for _, item := range list {
-					query.Add(key, fmt.Sprint(item))
-				}
-			}
-			status, body, _ = s.ask("GET", path+"?"+query.Encode(), nil)
-		} else {
-			status, body, _ = s.ask("POST", path, fields)
-		}
+		status, body := s.route(path, c.read(), c.fields(t, session))
 		want := http.StatusOK
 		switch info := c.code.Info(); {
 		case c.verb == nil:
@@ -515,9 +488,9 @@ func runHTTPTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	s := serve(t, u)
 	var all []parityOutcome
 	for _, c := range calls {
-		status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{
-			"tool": c.spec.ToolName(), "args": c.fields(t, map[string]any{"action": c.action}), "session": parityTalk,
-		})
+		fields := c.fields(t, "")
+		fields["action"] = c.action
+		status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{"tool": c.spec.ToolName(), "args": fields, "session": parityTalk})
 		var answer struct {
 			OK     bool
 			Result struct {
@@ -540,9 +513,6 @@ func runHTTPTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 	}
 	return all
 }
-
-// toolNote is what a model is told beside the text.
-var toolNote = regexp.MustCompile(`(?m)\n(note: |to go on, call again ).*`)
 
 // normalise takes out what cannot be the same twice: ids, times, revisions and
 // what is named by them.

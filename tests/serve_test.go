@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,8 +42,7 @@ func serve(t testing.TB, u *user) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{t: t, host: h, token: strings.Repeat("a token of the tests ", 2)[:32]}
-	s.token = strings.ReplaceAll(s.token, " ", "-")
+	s := &served{t: t, host: h, token: strings.Repeat("token-of-the-tests-", 2)}
 	srv, err := server.New(h, server.Options{Token: s.token, StartedAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)
@@ -96,4 +97,26 @@ func (s *served) ask(method, path string, body any) (int, []byte, http.Header) {
 		s.t.Fatalf("%s %s: %v", method, path, err)
 	}
 	return resp.StatusCode, answer, resp.Header
+}
+
+// route calls a verb by its route: GET with a query where it only reads, and
+// otherwise POST with a body.
+func (s *served) route(path string, read bool, fields map[string]any) (status int, body []byte) {
+	s.t.Helper()
+	if !read {
+		status, body, _ = s.ask("POST", path, fields)
+		return status, body
+	}
+	query := url.Values{}
+	for key, value := range fields {
+		list, ok := value.([]any)
+		if !ok {
+			list = []any{value}
+		}
+		for _, item := range list {
+			query.Add(key, fmt.Sprint(item))
+		}
+	}
+	status, body, _ = s.ask("GET", path+"?"+query.Encode(), nil)
+	return status, body
 }

@@ -3,6 +3,7 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,9 +45,10 @@ func TestModelWalksALongList(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("the model's call has no answer: %+v", events)
 			}
-			said, data, _ := strings.Cut(events[i].Text, "\n\n")
-			_, next, _ := strings.Cut(said, `call again with the same fields and with "after": `)
-			return events[i].Text, data, strings.Trim(next, `"`)
+			_, data, _ := modelAnswer(events[i].Text)
+			_, next, _ := strings.Cut(events[i].Text, `call again with the same fields and with "after": "`)
+			next, _, _ = strings.Cut(next, `"`)
+			return events[i].Text, string(data), next
 		}},
 		{"HTTP", func(after string) (string, string, string) {
 			args := map[string]any{"action": "list"}
@@ -88,3 +90,17 @@ func TestModelWalksALongList(t *testing.T) {
 		}
 	}
 }
+
+// modelAnswer takes apart what a model is told: the text without what stands
+// beside it, the data, and the code of an error.
+func modelAnswer(text string) (said string, data json.RawMessage, code plugin.Code) {
+	if coded, ok := strings.CutPrefix(text, "error ("); ok {
+		code, text, _ := strings.Cut(coded, "): ")
+		return text, nil, plugin.Code(code)
+	}
+	at := strings.LastIndex("\n\n"+text, "\n\n") // the data is one line
+	said = strings.TrimSpace(text[:max(0, at-2)])
+	return modelNote.ReplaceAllString(said, ""), json.RawMessage(text[at:]), ""
+}
+
+var modelNote = regexp.MustCompile(`(?m)\n(note: |to go on, call again ).*`)
