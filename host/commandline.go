@@ -116,7 +116,7 @@ func (h *Host) dispatchLine(ctx context.Context, p *Program, commands *surfaces.
 		return plugin.Result{}, effect, cmp.Or(err, error(plugin.Errorf(plugin.Usage, "unknown command %q", argv[0])))
 	}
 	if verb == nil && spec.Command == p.Name && len(rest) == len(argv) {
-		if err := p.unknown(commands, argv[0]); err != nil {
+		if err := h.unknown(ctx, p, commands, argv[0]); err != nil {
 			return plugin.Result{}, effect, err
 		}
 	}
@@ -236,7 +236,7 @@ func (h *Host) helpText(ctx context.Context, p *Program, commands *surfaces.Comm
 		return overview(p, spec, commands), nil
 	}
 	if verb == nil {
-		if err := p.unknown(commands, argv[0]); err != nil {
+		if err := h.unknown(ctx, p, commands, argv[0]); err != nil {
 			return "", err
 		}
 	}
@@ -256,6 +256,14 @@ func overview(p *Program, spec *plugin.Spec, commands *surfaces.Commands) string
 		}
 	}
 	return surfaces.HelpCommand(spec, p.Name, names...) + "\n\n" + surfaces.ExitStatuses()
+}
+
+// unknown is [Program.unknown], but tells of a plugin that does not run as such.
+func (h *Host) unknown(ctx context.Context, p *Program, commands *surfaces.Commands, word string) error {
+	if err := h.absent(ctx, word); err != nil {
+		return err
+	}
+	return p.unknown(commands, word)
 }
 
 // unknown is the error for a first word that is neither a command nor a verb;

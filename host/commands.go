@@ -219,6 +219,10 @@ func (h *Host) sessionsUse(ctx context.Context, in *dispatch.Invocation) (plugin
 
 func (h *Host) pluginsCommand() dispatch.Command {
 	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "plugin id", Required: true, Complete: "plugin"}
+	any := id
+	any.Required = false
+	source := plugin.Arg{Name: "package", Type: plugin.TypeString, Help: "the plugin's folder, or a tar.gz of it", Required: true, Complete: "folder"}
+	yes := func(fs *dispatch.Flags) { fs.Bool("yes", false, "do it without asking").Short("y").Confirm() }
 	return dispatch.Command{
 		Name:    "plugins",
 		Summary: "The plugins and their processes",
@@ -227,9 +231,38 @@ func (h *Host) pluginsCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: h.pluginsList,
 		}, {
 			Name: "inspect", Aliases: []string{"info"}, Summary: "Show what a plugin brings and how it fares",
-			Help:   "The plugin is started if it does not run, so that what is shown is true.",
+			Help:   "The plugin is started if it does not run, so that what is shown is true. The exit status tells of one that does not run.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.pluginsInspect,
+		}, {
+			Name: "doctor", Summary: "Start each plugin, check its files, and say what is wrong",
+			Args:   []plugin.Arg{any},
+			Effect: plugin.EffectRead, Run: h.pluginsDoctor,
+		}, {
+			Name: "install", Summary: "Install a plugin from a folder or a tar.gz",
+			Help: "Its files are copied, checked and started once before they count; what fails leaves nothing behind. " +
+				"What it may ask of the host is shown first, and is to be confirmed. Its program is held to the checksum that it has now.\n\n" +
+				"A plugin that needs configuration is installed switched off.",
+			Examples: []string{"plugins install ./note", "plugins install note-1.0.0.tar.gz --yes"},
+			Args:     []plugin.Arg{source}, Flags: yes,
+			Effect: plugin.EffectWrite, Run: h.pluginsInstall,
+		}, {
+			Name: "update", Summary: "Replace an installed plugin by another version of it",
+			Help: "The version before stays in place until the new one has been checked and started.",
+			Args: []plugin.Arg{source, any}, Flags: yes,
+			Effect: plugin.EffectWrite, Run: h.pluginsUpdate,
+		}, {
+			Name: "uninstall", Aliases: []string{"remove"}, Summary: "Remove an installed plugin, and what config.json says of it",
+			Args: []plugin.Arg{id}, Flags: yes,
+			Effect: plugin.EffectDestroy, Run: h.pluginsUninstall,
+		}, {
+			Name: "enable", Summary: "Switch a plugin on in config.json",
+			Args:   []plugin.Arg{id},
+			Effect: plugin.EffectWrite, Run: h.pluginsEnable,
+		}, {
+			Name: "disable", Summary: "Switch a plugin off in config.json",
+			Args:   []plugin.Arg{id},
+			Effect: plugin.EffectWrite, Run: h.pluginsDisable,
 		}},
 	}
 }

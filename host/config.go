@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,19 @@ type Config struct {
 		// Confirm lists the tool actions that ask a person first.
 		Confirm []string `json:"confirm"`
 	} `json:"chat"`
+
+	Gateway struct {
+		Listen         string   `json:"listen"`
+		Token          string   `json:"token"`
+		AllowedOrigins []string `json:"allowedOrigins"`
+		AllowedHosts   []string `json:"allowedHosts"`
+		BodyLimit      int64    `json:"bodyLimit"` // bytes; 0: the server's default
+		Insecure       bool     `json:"insecure"`
+		TLS            *struct {
+			Cert string `json:"cert"`
+			Key  string `json:"key"`
+		} `json:"tls"` // nil: none
+	} `json:"gateway"`
 
 	raw  map[string]any
 	path string
@@ -254,6 +268,26 @@ func (c *Config) Problem(id string) error {
 		return nil
 	}
 	return configError(c.path, c.faults[id])
+}
+
+// changed lists what the gateway's part of two configurations has different, as
+// "gateway.listen".
+func (c *Config) changed(other *Config) []string {
+	old, _ := c.raw["gateway"].(map[string]any)
+	now, _ := other.raw["gateway"].(map[string]any)
+	keys := []string{}
+	for key := range old {
+		if !reflect.DeepEqual(old[key], now[key]) {
+			keys = append(keys, "gateway."+key)
+		}
+	}
+	for key := range now {
+		if _, both := old[key]; !both {
+			keys = append(keys, "gateway."+key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // EffectiveConfig reads and checks the whole configuration, the plugins' parts

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sess/host"
+	"sess/host/schema"
 	"sess/plugin"
 )
 
@@ -108,6 +109,35 @@ func TestPluginConfig(t *testing.T) {
 		}
 		if got, want := string(c.PluginConfig("sess")), `{"maxSnapshots":7,"slot":"a~","tags":{}}`; got != want {
 			t.Errorf("PluginConfig with %s = %s, want %s", whole, got, want)
+		}
+	}
+}
+
+// The schemas that come with the program are right, and without a file their
+// defaults hold.
+func TestBundledSchemas(t *testing.T) {
+	t.Parallel()
+	own, err := os.ReadFile("config.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile("../plugin.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := plugin.ParseManifest(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"config.schema.json": own, "plugin.json": m.ConfigSchema} {
+		s, err := schema.Vet(text)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		object := map[string]any{}
+		s.Defaults(object)
+		if faults := s.Check(object); len(faults) > 0 || len(object) == 0 {
+			t.Errorf("%s: the defaults %v have the faults %q", name, object, faults)
 		}
 	}
 }

@@ -158,8 +158,7 @@ func (s *subscription) Next(ctx context.Context) (server.Event, error) {
 	}
 }
 
-// Close ends the subscription; what its reader has not yet taken can still be
-// taken.
+// Close ends the subscription. What its reader has not taken is dropped.
 func (s *subscription) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -167,6 +166,9 @@ func (s *subscription) Close() {
 		delete(s.hub.subs, s)
 		close(s.closed)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.dropped = nil, 0
 }
 
 // Subscribe begins to gather what happens in the host.

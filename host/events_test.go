@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -200,7 +201,14 @@ func TestCallArgv(t *testing.T) {
 // A host that is being closed is not ready.
 func TestReady(t *testing.T) {
 	t.Parallel()
-	h := openHost(t, t.TempDir(), "")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := host.Open(t.Context(), host.Options{Home: t.TempDir(), Exe: exe, Environ: os.Environ(), Builtins: [][]byte{fmt.Appendf(nil, probeManifest, "")}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := h.Ready(t.Context()); err != nil {
 		t.Errorf("Ready: %v", err)
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	Exe string
 	// Builtins are the manifests of the bundled plugins.
 	Builtins [][]byte
+	// Reserved are commands that plugins may not have, beside the host's own.
+	Reserved []string
 	// Local are bundled plugins that run in this process instead of one of their
 	// own, by id: where both halves have to be watched together, as tests do. Each
 	// is a fresh one, and the host configures and drains it.
@@ -108,7 +110,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		h.opts.FS = durable.OpenDir
 	}
 	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
-	h.logFile = &logFile{open: h.opts.FS, home: opts.Home}
+	h.logFile = &logFile{open: h.opts.FS, home: opts.Home, name: logName, limit: logLimit, keep: logKeep}
 	handler := slog.Handler(slog.DiscardHandler)
 	if opts.Logger != nil {
 		handler = opts.Logger.Handler()
@@ -130,11 +132,11 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
 	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
-		return nil, h.homeError(err)
+		return nil, homeError(opts.Home, err)
 	}
 	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters})
 	if err != nil {
-		return nil, errors.Join(h.homeError(err), h.home.Close())
+		return nil, errors.Join(homeError(opts.Home, err), h.home.Close())
 	}
 	if err := h.register(found, config); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
@@ -145,14 +147,14 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 // ours reports whether an entry of the home is one that the program makes there.
 func ours(name string) bool {
 	switch name {
-	case "agents", "config.json", "gateway.lock", "gateway.token", "logs", "plugins", "sessions":
+	case "agents", "config.json", "gateway.json", "gateway.lock", "gateway.lock.holder", "gateway.token", "logs", "plugins", "sessions":
 		return true
 	}
 	return false
 }
 
-func (h *Host) homeError(err error) error {
-	e := plugin.AsError(fmt.Errorf("cannot use %s as the home folder: %w", h.opts.Home, err))
+func homeError(home string, err error) error {
+	e := plugin.AsError(fmt.Errorf("cannot use %s as the home folder: %w", home, err))
 	if e.Code == plugin.Internal {
 		e.Code = plugin.Denied
 	}

@@ -18,18 +18,24 @@ import (
 	"sess/host"
 	"sess/host/chat"
 	"sess/plugin"
+	"sess/plugin/sess"
 	"sess/plugin/wire"
 	"sess/store/chunk"
 	"sess/store/durable"
 )
 
-// TestMain lets the test binary be the plugin "probe", or a bad one, when the
+// TestMain lets the test binary be the plugin "probe", a bad one, or the sess plugin, when the
 // host runs it again, as a bundled plugin is run.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "plugin" && os.Args[2] == "serve" {
 		build, _ := host.BuildID(os.Args[0])
 		if role := os.Args[3]; strings.HasPrefix(role, "bad") {
 			serveBad(role, build)
+			return
+		}
+		if os.Args[3] == "sess" {
+			p := sess.New(sess.Options{Build: build, Logger: slog.New(slog.DiscardHandler)})
+			wire.Serve(countedPlugin{p}, wire.ServeOptions{})
 			return
 		}
 		wire.Serve(newProbe(build), wire.ServeOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -126,6 +132,13 @@ func newProbe(build string) *probe {
 		Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 			out, err := p.runtime.Call(ctx, in.Arg("method"), json.RawMessage(in.Arg("params")))
 			return plugin.Result{Text: string(out), Data: out}, err
+		},
+	}, {
+		Name: "echo", Summary: "answer with what was said", Effect: plugin.EffectRead,
+		Args: []plugin.Arg{{Name: "word", Type: plugin.TypeString}},
+		Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+			in.Progress(plugin.Progress{Stage: "echoing", Done: 1, Total: 1, Unit: "words"})
+			return text("%s", in.Arg("word"))
 		},
 	}, {
 		Name: "die", Summary: "end the process in the middle of a call", Effect: plugin.EffectWrite,

@@ -97,6 +97,16 @@ func find(home string, builtins [][]byte) ([]candidate, error) {
 			found = append(found, inspectFolder(filepath.Join(dir, e.Name())))
 		}
 	}
+	// What an update that was killed had put aside is still installed.
+	aside, err := os.ReadDir(filepath.Join(home, filepath.FromSlash(replacedDir)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, plugin.AsError(fmt.Errorf("look for installed plugins: %w", err))
+	}
+	for _, e := range aside {
+		if !slices.ContainsFunc(found, func(c candidate) bool { return c.manifest.ID == e.Name() }) {
+			found = append(found, inspectFolder(filepath.Join(home, filepath.FromSlash(replacedDir), e.Name())))
+		}
+	}
 	for i := range found {
 		c := &found[i]
 		for _, other := range found[:i] {
@@ -138,29 +148,33 @@ func (c *candidate) origin() string {
 func inspectFolder(dir string) candidate {
 	id := filepath.Base(dir)
 	c := candidate{manifest: &plugin.Manifest{ID: id}, dir: dir}
-	again := func(err error) candidate {
-		c.problem = plugin.AsError(err)
-		if e := plugin.AsError(err); e.Hint == "" {
-			c.problem = e.WithHint("install it again with: sess plugins update <folder or tar.gz> %s", id)
+	again := func(err error, step supervise.Step) candidate {
+		e := plugin.AsError(err)
+		if e.Hint == "" {
+			e = e.WithHint("install it again with: sess plugins update <folder or tar.gz> %s", id)
 		}
+		if e.Details[supervise.StepDetail] == "" {
+			e = supervise.AtStep(e, step)
+		}
+		c.problem = e
 		return c
 	}
 	data, err := readSmall(filepath.Join(dir, manifestName))
 	if err != nil {
-		return again(err)
+		return again(err, supervise.StepManifest)
 	}
 	m, err := plugin.ParseManifest(data)
 	if err != nil {
-		return again(plugin.Errorf(plugin.Corrupt, "%s: %w", filepath.Join(dir, manifestName), err))
+		return again(plugin.Errorf(plugin.Corrupt, "%s: %w", filepath.Join(dir, manifestName), err), supervise.StepManifest)
 	}
 	if m.ID != id {
-		return again(plugin.Errorf(plugin.Corrupt, "%s is of a plugin %s, but lies in the folder %s", manifestName, m.ID, dir))
+		return again(plugin.Errorf(plugin.Corrupt, "%s is of a plugin %s, but lies in the folder %s", manifestName, m.ID, dir), supervise.StepManifest)
 	}
 	c.manifest = m
 	data, err = readSmall(filepath.Join(dir, recordName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return again(plugin.Errorf(plugin.Denied, "nobody installed it: %s has no record of what its files have to be", dir).
-			WithHint("move that folder elsewhere, then: sess plugins install <that folder>"))
+			WithHint("move that folder elsewhere, then: sess plugins install <that folder>"), supervise.StepChecksum)
 	}
 	record := new(installRecord)
 	if err == nil {
@@ -169,17 +183,17 @@ func inspectFolder(dir string) candidate {
 		}
 	}
 	if err != nil {
-		return again(err)
+		return again(err, supervise.StepChecksum)
 	}
 	c.record = record
 	if err := checkFiles(dir, record, manifestName); err != nil {
-		return again(err)
+		return again(err, supervise.StepChecksum)
 	}
 	// Its program is read when it is started, or when it looks like another one.
 	info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(record.Program)))
 	if err != nil || !info.ModTime().Equal(record.ModTime) || info.Size() != record.Files[record.Program].Bytes {
 		if err := supervise.CheckProgram(id, filepath.Join(dir, filepath.FromSlash(record.Program)), record.sum()); err != nil {
-			return again(err)
+			return again(err, supervise.StepChecksum)
 		}
 	}
 	return c

@@ -13,6 +13,8 @@ import (
 // of its own or in this one. Whoever calls cannot tell which.
 type keeper interface {
 	plugin.Dispatcher
+	// Start starts the plugin if it does not run, also after it failed.
+	Start(ctx context.Context) error
 	// Describe starts the plugin if need be, as do Notify and Complete.
 	Describe(ctx context.Context) (plugin.Description, error)
 	Notify(ctx context.Context, event plugin.Event) ([]string, error)
@@ -73,6 +75,9 @@ func (l *local) ready(ctx context.Context) error {
 func (l *local) enter(phase supervise.Phase, err error) {
 	l.state = supervise.State{Phase: phase, Since: time.Now(), LastError: err}
 }
+
+// Start configures the plugin.
+func (l *local) Start(ctx context.Context) error { return l.ready(ctx) }
 
 func (l *local) Dispatch(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
 	if err := l.ready(ctx); err != nil {

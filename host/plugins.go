@@ -1,11 +1,15 @@
 package host
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"sess/dispatch"
@@ -82,7 +86,7 @@ func (h *Host) named(id string) (*Plugin, error) {
 type inspection struct {
 	pluginRow
 	Description  string                 `json:"description,omitempty"`
-	Protocol     int                    `json:"protocol"`
+	Protocol     int                    `json:"protocol,omitempty"`
 	Build        string                 `json:"build,omitempty"`
 	API          []string               `json:"api,omitempty"`
 	Permissions  []plugin.Permission    `json:"permissions"`
@@ -91,23 +95,35 @@ type inspection struct {
 	Surfaces     map[string]string      `json:"surfaces,omitempty"`
 	Verbs        []string               `json:"verbs,omitempty"`
 	Services     []plugin.ServiceStatus `json:"services"`
+	Source       string                 `json:"source,omitempty"`
+	InstalledAt  *time.Time             `json:"installedAt,omitempty"`
+	Dir          string                 `json:"dir,omitempty"`
+	SHA256       string                 `json:"sha256,omitempty"` // of its program, as installed
+	LastError    string                 `json:"lastError,omitempty"`
 	Stderr       string                 `json:"stderr,omitempty"`
 }
 
-func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	id := in.Arg("id")
-	p, err := h.named(id)
-	if err != nil {
-		return plugin.Result{}, err
-	}
+// inspect tells all that is known of a plugin; it is started for that. The error
+// is why it does not run.
+func (h *Host) inspect(ctx context.Context, p *Plugin) (inspection, error) {
 	out := inspection{
-		Description: p.Manifest.Description, Protocol: p.Manifest.Protocol, Permissions: p.Manifest.Permissions,
-		Config: p.config, ConfigSchema: p.Manifest.ConfigSchema, Services: []plugin.ServiceStatus{},
+		Description: p.Manifest.Description, Protocol: p.Manifest.Protocol,
+		Permissions: slices.Concat([]plugin.Permission{}, p.Manifest.Permissions),
+		Config:      p.config, ConfigSchema: p.Manifest.ConfigSchema, Services: []plugin.ServiceStatus{}, Dir: p.found.dir,
+	}
+	if r := p.found.record; r != nil {
+		out.Source, out.InstalledAt, out.SHA256 = r.Source, &r.InstalledAt, r.sum()
 	}
 	var failure error
+	if p.Enabled && p.problem != nil {
+		failure = h.absence(p)
+	}
 	if p.sup != nil {
 		// Asking the process itself is what makes the answer true.
 		d, err := p.sup.Describe(ctx)
+		if err == nil {
+			err = checkDescription(p.Manifest, &d)
+		}
 		if err == nil {
 			out.Services, err = p.sup.Status(ctx)
 		}
@@ -120,14 +136,39 @@ func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plu
 				}
 			}
 		}
-		out.Stderr = strings.Join(p.sup.State().Stderr, "\n")
+		state := p.sup.State()
+		out.Stderr = strings.Join(state.Stderr, "\n")
+		if state.LastError != nil {
+			out.LastError = state.LastError.Error()
+		}
 	}
 	out.pluginRow = h.pluginRow(p)
 	if failure != nil {
-		return plugin.Result{}, failure
+		out.State, out.Reason = string(supervise.Failed), failure.Error()
 	}
-	res, err := answer(h.inspectText(out), out)
-	return res, err
+	return out, failure
+}
+
+// pluginsInspect answers for a plugin that does not run with an error, so that
+// nobody takes it for one that does; all that is known of it is in there.
+func (h *Host) pluginsInspect(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	p, err := h.named(in.Arg("id"))
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	out, failure := h.inspect(ctx, p)
+	text := h.inspectText(out)
+	if failure == nil {
+		return answer(text, out)
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	e := plugin.AsError(failure)
+	return plugin.Result{}, (&plugin.Error{
+		Code: e.Code, Message: e.Message + "\n" + text, Hint: e.Hint, Details: e.Details, Err: e,
+	}).WithDetail("plugin", string(data))
 }
 
 // ownCommand is the command whose verbs stand first on the command line.
@@ -139,10 +180,68 @@ func (p *Plugin) surfaces(spec *plugin.Spec) map[string]string {
 	if spec.Command != ownCommand {
 		all["cli"] += " " + spec.Command
 	}
+	for _, short := range spec.Shortcuts {
+		all["slash"] += " /" + short.Name
+	}
 	if p.exposes("exposeTool") {
 		all["tool"] = spec.ToolName()
 	}
+	if p.exposes("httpRoutes") {
+		all["http"] = "/" + spec.Command + "/{verb}"
+		for _, r := range spec.Routes {
+			all["http"] += ", " + r.Method + " " + r.Path
+		}
+	}
 	return all
+}
+
+// configFields tells of each field of a plugin's configuration what it is set to,
+// what it may be, and what holds without it.
+func configFields(schema, config json.RawMessage) []string {
+	var s struct {
+		Properties map[string]struct {
+			Type    any               `json:"type"`
+			Enum    []json.RawMessage `json:"enum"`
+			Default json.RawMessage   `json:"default"`
+		} `json:"properties"`
+		Required []string `json:"required"`
+	}
+	var set map[string]json.RawMessage
+	if json.Unmarshal(schema, &s) != nil {
+		return nil
+	}
+	_ = json.Unmarshal(config, &set) // of a wrong one nothing is known
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		f := s.Properties[name]
+		var about []string
+		switch {
+		case f.Enum != nil:
+			about = append(about, "one of "+string(bytes.Join(values(f.Enum), []byte(", "))))
+		case f.Type != nil:
+			about = append(about, strings.Trim(fmt.Sprint(f.Type), "[]"))
+		}
+		switch {
+		case f.Default != nil:
+			about = append(about, "default "+string(f.Default))
+		case slices.Contains(s.Required, name):
+			about = append(about, "required")
+		}
+		value := "not set"
+		if set[name] != nil {
+			value = string(set[name])
+		}
+		lines = append(lines, fmt.Sprintf("%s = %s (%s)", name, value, strings.Join(about, ", ")))
+	}
+	return lines
+}
+
+func values(list []json.RawMessage) [][]byte {
+	out := make([][]byte, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
 }
 
 func (h *Host) inspectText(p inspection) string {
@@ -150,7 +249,7 @@ func (h *Host) inspectText(p inspection) string {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", key+":", fmt.Sprintf(format, args...))
 	}
-	line("plugin", "%s %s", p.ID, p.Version)
+	line("plugin", "%s", strings.TrimSpace(p.ID+" "+p.Version))
 	if p.Description != "" {
 		line("about", "%s", p.Description)
 	}
@@ -168,7 +267,7 @@ func (h *Host) inspectText(p inspection) string {
 	if p.Build != "" {
 		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
 		var names []string
-		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"rpc", "RPC"}} {
+		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"http", "HTTP"}, {"rpc", "RPC"}} {
 			if name := p.Surfaces[s.key]; name != "" {
 				names = append(names, s.label+" "+name)
 			}
@@ -180,8 +279,17 @@ func (h *Host) inspectText(p inspection) string {
 	for i, perm := range p.Permissions {
 		perms[i] = string(perm)
 	}
-	line("permissions", "%s", strings.Join(perms, " "))
-	line("config", "%s", p.Config)
+	if p.Source != "" {
+		line("installed", "%s, from %s", p.InstalledAt.Local().Format(time.DateTime), p.Source)
+		line("checksum", "SHA-256 %s", p.SHA256)
+	}
+	if p.Dir != "" {
+		line("folder", "%s", p.Dir)
+	}
+	line("permissions", "%s", cmp.Or(strings.Join(perms, " "), "none"))
+	for _, field := range configFields(p.ConfigSchema, p.Config) {
+		line("config", "%s", field)
+	}
 	for _, s := range p.Services {
 		text := s.Schedule
 		if s.Running {
@@ -204,5 +312,101 @@ func (h *Host) inspectText(p inspection) string {
 		}
 		line(s.Name, "%s", strings.TrimPrefix(text, ", "))
 	}
+	if p.LastError != "" && p.LastError != p.Reason {
+		line("last error", "%s", p.LastError)
+	}
+	if p.Stderr != "" {
+		line("wrote last", "%s", strings.ReplaceAll(p.Stderr, "\n", "\n             "))
+	}
 	return strings.TrimRight(b.String(), "\n")
+}
+
+// checkup is what plugins doctor finds out about one plugin.
+type checkup struct {
+	ID      string `json:"id"`
+	Version string `json:"version,omitempty"`
+	// State is "ready", "disabled" or "failed".
+	State string `json:"state"`
+	// Step is where its start failed; see [supervise.Step].
+	Step   string `json:"step,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+	Stderr string `json:"stderr,omitempty"` // what it wrote last
+}
+
+// checkPlugin checks the files of a plugin and starts it.
+func (h *Host) checkPlugin(ctx context.Context, p *Plugin) (checkup, error) {
+	c := checkup{ID: p.Manifest.ID, Version: p.Manifest.Version, State: "disabled"}
+	err := p.problem
+	if err == nil && p.found.record != nil {
+		if err = checkFiles(p.found.dir, p.found.record); err != nil {
+			err = supervise.AtStep(err, supervise.StepChecksum).
+				WithHint("install it again with: sess plugins update <folder or tar.gz> %s", c.ID)
+		}
+	}
+	if err == nil && p.sup != nil {
+		c.State = string(supervise.Ready)
+		if err = p.sup.Start(ctx); err == nil {
+			_, err = h.describe(ctx, p)
+		}
+		if err != nil {
+			c.Stderr = strings.Join(p.sup.State().Stderr, "\n")
+		}
+	}
+	if err == nil {
+		return c, nil
+	}
+	e := plugin.AsError(err)
+	c.State, c.Step, c.Error, c.Hint = string(supervise.Failed), e.Details[supervise.StepDetail], e.Message, e.Hint
+	return c, e
+}
+
+func (h *Host) pluginsDoctor(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	plugins := h.plugins()
+	if in.Has("id") {
+		p, err := h.named(in.Arg("id"))
+		if err != nil {
+			return plugin.Result{}, err
+		}
+		plugins = []*Plugin{p}
+	}
+	checked := make([]checkup, len(plugins))
+	failures := make([]error, len(plugins))
+	var checking sync.WaitGroup
+	for i, p := range plugins {
+		checking.Go(func() { checked[i], failures[i] = h.checkPlugin(ctx, p) })
+	}
+	checking.Wait()
+	var text strings.Builder
+	ill := 0
+	var worst *plugin.Error
+	for i, c := range checked {
+		if text.Len() > 0 {
+			text.WriteByte('\n')
+		}
+		fmt.Fprintf(&text, "%s: %s", strings.TrimSpace(c.ID+" "+c.Version), c.State)
+		if failures[i] == nil {
+			continue
+		}
+		ill++
+		if e := plugin.AsError(failures[i]); worst == nil {
+			worst = e
+		}
+		fmt.Fprintf(&text, " (%s): %s", cmp.Or(c.Step, "start"), c.Error)
+		if c.Hint != "" {
+			fmt.Fprintf(&text, "\n  what to do: %s", c.Hint)
+		}
+		if c.Stderr != "" {
+			fmt.Fprintf(&text, "\n  it wrote last: %s", strings.ReplaceAll(c.Stderr, "\n", "\n    "))
+		}
+	}
+	if worst == nil {
+		return answer(text.String(), checked)
+	}
+	data, err := json.Marshal(checked)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	return plugin.Result{}, plugin.Errorf(worst.Code, "%d of %d plugins do not run:\n%s", ill, len(checked), text.String()).
+		WithDetail("plugins", string(data))
 }

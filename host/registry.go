@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"sess/host/chat"
 	"sess/host/server"
 	"sess/host/supervise"
 	"sess/plugin"
@@ -113,21 +115,16 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 	if c.record != nil {
 		p.build = c.record.digest()
 	}
-	if p.problem == nil {
-		p.problem = config.Problem(m.ID)
+	if problem := config.Problem(m.ID); problem != nil && p.problem == nil {
+		p.problem = supervise.AtStep(problem, supervise.StepConfig)
 	}
-	if p.problem == nil && !p.Bundled {
-		p.problem = h.reserved(m.Commands)
+	if taken := h.reserved(m.Commands); taken != nil && p.problem == nil && !p.Bundled {
+		p.problem = supervise.AtStep(taken, supervise.StepManifest)
 	}
 	if !p.Enabled || p.problem != nil {
 		return p
 	}
-	configuration := plugin.Configuration{
-		Config:     p.config,
-		AgentsDir:  filepath.Join(h.home.Dir(), "agents"),
-		UserHome:   h.opts.UserHome,
-		Background: h.opts.Background,
-	}
+	configuration := h.configuration(p.config, h.opts.Background)
 	services := func() (plugin.Runtime, func()) {
 		r := newRuntime(h, m)
 		return r, r.close
@@ -147,6 +144,12 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 		NewRuntime:    func(int) (plugin.Runtime, func()) { return services() },
 		ReadOnly:      func(call plugin.Call) bool { return h.readOnly(p, call) },
 		Logger:        h.log,
+		Known: func() (plugin.Description, bool) {
+			if d, ok := h.cached(p); ok {
+				return *d, true
+			}
+			return plugin.Description{}, false
+		},
 	}
 	if p.Bundled {
 		s.Build = h.build
@@ -158,6 +161,13 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 	}
 	p.sup = supervise.New(s)
 	return p
+}
+
+// configuration is what a plugin is given at its start.
+func (h *Host) configuration(config json.RawMessage, background bool) plugin.Configuration {
+	return plugin.Configuration{
+		Config: config, AgentsDir: filepath.Join(h.home.Dir(), "agents"), UserHome: h.opts.UserHome, Background: background,
+	}
 }
 
 // runInstalled says how the program of an installed plugin runs.
@@ -177,12 +187,19 @@ func (h *Host) runInstalled(s *supervise.Config, c candidate) {
 // reserved tells which of some commands a plugin may not have, as the host or
 // the program answers it.
 func (h *Host) reserved(commands []string) error {
+	taken := append([]string{
+		// routes and what else people take for a command
+		"agents", "assets", "client", "config", "events", "gateway", "healthz", "help", "mcp", "metrics", "models", "openapi",
+		"plugin", "plugins", "program", "projects", "readyz", "rpc", "sessions", "tools", "v1", "web",
+	}, h.opts.Reserved...)
+	for _, d := range h.own {
+		taken = append(taken, d.Spec().Command)
+	}
+	taken = append(taken, chat.Builtins()...)
 	for _, command := range commands {
-		for _, d := range h.own {
-			if d.Spec().Command == command {
-				return plugin.Errorf(plugin.Exists, "its command %s is one of this program", command).
-					WithHint("the plugin's author has to name it otherwise")
-			}
+		if slices.Contains(taken, command) {
+			return plugin.Errorf(plugin.Exists, "its command %s is one of this program", command).
+				WithHint("the plugin's author has to name it otherwise")
 		}
 	}
 	return nil
@@ -245,30 +262,53 @@ func (h *Host) describe(ctx context.Context, p *Plugin) (*plugin.Description, er
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(p.Manifest.Commands, d.Spec.Command) {
-		return nil, plugin.Errorf(plugin.Unavailable, "plugin %s brings the command %q, which its plugin.json does not list", p.Manifest.ID, d.Spec.Command).
-			WithHint("add it to commands in its plugin.json")
+	if err := checkDescription(p.Manifest, &d); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	p.desc = &d
 	p.mu.Unlock()
-	data, err := json.Marshal(description{Build: p.build, Description: d})
+	h.remember(p.Manifest.ID, p.build, d)
+	return &d, nil
+}
+
+// remember keeps what a plugin says of itself, for help and completion.
+func (h *Host) remember(id, build string, d plugin.Description) {
+	data, err := json.Marshal(description{Build: build, Description: d})
 	if err == nil {
 		if err = durable.MkdirAll(h.home, describeDir); err == nil {
-			err = durable.Write(h.home, describeDir+"/"+p.Manifest.ID+".json", data)
+			err = durable.Write(h.home, describeDir+"/"+id+".json", data)
 		}
 	}
 	if err != nil {
-		h.log.Warn("description not cached", "plugin", p.Manifest.ID, "err", err)
+		h.log.Warn("description not cached", "plugin", id, "err", err)
 	}
-	return &d, nil
+}
+
+// checkDescription compares what a plugin says of itself with its manifest. What
+// it lets pass, every surface can offer.
+func checkDescription(m *plugin.Manifest, d *plugin.Description) error {
+	if !slices.Contains(m.Commands, d.Spec.Command) {
+		return plugin.Errorf(plugin.Unavailable, "plugin %s brings the command %q, which its plugin.json does not list", m.ID, d.Spec.Command).
+			WithHint("add it to commands in its plugin.json")
+	}
+	major, _, _ := strings.Cut(plugin.APIVersion, ".")
+	if !slices.ContainsFunc(d.API, func(v string) bool { return strings.HasPrefix(v, major+".") }) {
+		return plugin.Errorf(plugin.Unavailable, "plugin %s speaks the API %s, this host speaks %s", m.ID, cmp.Or(strings.Join(d.API, ", "), "of no version"), plugin.APIVersion).
+			WithHint("install a version of the plugin made for API %s", plugin.APIVersion)
+	}
+	if err := d.Spec.Check(); err != nil {
+		return plugin.Errorf(plugin.Unavailable, "plugin %s declares its command wrongly: %s", m.ID, strings.ReplaceAll(err.Error(), "\n", "; ")).
+			WithHint("the plugin's author has to correct it")
+	}
+	return nil
 }
 
 // absence says why a plugin without a supervisor has none.
 func (h *Host) absence(p *Plugin) error {
 	if !p.Enabled {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
-			WithHint("remove plugins.entries.%s.enabled from %s", p.Manifest.ID, h.Config().path)
+			WithHint("sess plugins enable %s", p.Manifest.ID)
 	}
 	e := plugin.AsError(p.problem)
 	return &plugin.Error{

@@ -9,12 +9,12 @@ import (
 	"sess/store/transcript"
 )
 
-// Plugin is what a plugin's author implements. The host calls Describe and
-// Configure once per process life, in this order, then the rest concurrently.
-// Errors are [*Error] values.
+// Plugin is what a plugin's author implements. The host calls Configure once per
+// process life, and then the rest, concurrently. Errors are [*Error] values.
 type Plugin interface {
 	Dispatcher
-	// Describe answers without side effects and before Configure.
+	// Describe answers without side effects, also before Configure. A host that
+	// remembers what this build says of itself need not ask.
 	Describe(ctx context.Context) (Description, error)
 	// Configure hands over the validated configuration and the host's services.
 	// The Runtime stays usable until the plugin ends.

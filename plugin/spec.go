@@ -196,5 +196,8 @@ func HostFlags() []Flag {
 		{Name: "quiet", Short: "q", Type: TypeBool, Help: "print only what was asked for"},
 		{Name: "verbose", Short: "v", Type: TypeBool, Help: "log to stderr"},
 		{Name: "home", Type: TypeString, Help: "where everything is kept (default ~/.sess, or SESS_HOME)", Complete: "folder"},
+		{Name: "url", Type: TypeString, Help: "work through the gateway at this address (or SESS_GATEWAY_URL)"},
+		{Name: "token", Type: TypeString, Help: "its token (better in SESS_GATEWAY_TOKEN: others see your command lines)"},
+		{Name: "token-file", Type: TypeString, Help: "a file with its token", Complete: "file"},
 	}
 }

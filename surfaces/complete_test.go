@@ -27,7 +27,7 @@ func TestComplete(t *testing.T) {
 		{"help takes verbs", "help de", "delete"},
 		{"and commands", "help a", "actions"},
 		{"flags of the verb, then the host's", "save --n", "--note="},
-		{"a flag and its negation", "new --", "--from= --backup --no-backup --agent= --project= --session= --json --quiet --verbose --home= --help --version"},
+		{"a flag and its negation", "new --", "--from= --backup --no-backup --agent= --project= --session= --json --quiet --verbose --home= --url= --token= --token-file= --help --version"},
 		{"the host's flags before the verb", "--j", "--json"},
 		{"internal flags are not shown", "save --tr", ""},
 		{"values in the next word", "list --sort ", "updated name"},

@@ -56,6 +56,11 @@ flags of every verb:
   -v, --verbose             log to stderr
       --home=<folder>       where everything is kept (default ~/.sess, or
                             SESS_HOME)
+      --url=<text>          work through the gateway at this address (or
+                            SESS_GATEWAY_URL)
+      --token=<text>        its token (better in SESS_GATEWAY_TOKEN: others see
+                            your command lines)
+      --token-file=<file>   a file with its token
   -h, --help                tell how it is used
       --version             print the version`
 

@@ -305,6 +305,7 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		}
 		parts[i] = text
 	}
+	asked := method
 	if method == "HEAD" {
 		method = "GET"
 	}
@@ -318,7 +319,9 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		if r.Method == method {
 			return r, params, nil
 		}
-		beside = r
+		if beside == nil {
+			beside = r
+		}
 		if allow = append(allow, r.Method); r.Method == "GET" {
 			allow = append(allow, "HEAD")
 		}
@@ -328,7 +331,7 @@ func (t *HTTPTable) Match(method, path string) (*HTTPRoute, map[string]string, *
 		allow = slices.Compact(allow)
 		return nil, nil, &HTTPFailure{
 			Status: httpNotAllowed, Allow: allow,
-			Err: plugin.Errorf(plugin.Usage, "%s is not for %s", method, beside.Path).WithHint("use %s", strings.Join(allow, " or ")),
+			Err: plugin.Errorf(plugin.Usage, "%s is not for %s", asked, beside.Path).WithHint("use %s", strings.Join(allow, " or ")),
 		}
 	}
 	return nil, nil, &HTTPFailure{Status: httpNotFound, Err: t.missing(parts)}
@@ -356,7 +359,9 @@ func (t *HTTPTable) missing(parts []string) *plugin.Error {
 			return plugin.Errorf(plugin.NotFound, "the HTTP routes of %s are switched off", c.Spec.Command).
 				WithHint("remove %s from the configuration, or set it to true, to switch them on", c.Off)
 		}
-		if c.Off != "" || c.Spec.Command != parts[0] {
+	}
+	for _, c := range t.commands {
+		if c.Spec.Command != parts[0] {
 			continue
 		}
 		var names, words []string

@@ -74,7 +74,7 @@ func OpenAPI(version string, table *HTTPTable, own []HTTPOperation) []byte {
 		"paths":    paths,
 		"components": map[string]any{
 			"securitySchemes": map[string]any{"token": map[string]any{
-				"type": "http", "scheme": "bearer", "description": "what is printed by: sess gateway token",
+				"type": "http", "scheme": "bearer", "description": "what is printed by: sess gateway token --show",
 			}},
 			"responses": map[string]any{"error": map[string]any{
 				"description": "It failed; the code says how.",

@@ -177,11 +177,12 @@ type whole struct {
 	Text    string          `json:"text"`
 	Data    json.RawMessage `json:"data"`
 	Notices []string        `json:"notices,omitempty"`
+	Page    *plugin.Page    `json:"page,omitempty"`
 }
 
 // RenderRPC renders the answer to a call: the bare data where the verb only
 // reads, and otherwise, or if the whole is asked for, {"text", "data"}, with
-// "notices" where there are some.
+// "notices" and "page" where there are some.
 func RenderRPC(call RPCCall, result plugin.Result) (json.RawMessage, error) {
 	if result.Data != nil && !json.Valid(result.Data) {
 		return nil, plugin.Errorf(plugin.Internal, "the answer is not JSON")
@@ -200,7 +201,7 @@ func RenderRPC(call RPCCall, result plugin.Result) (json.RawMessage, error) {
 
 // RenderWhole renders everything that a command answers.
 func RenderWhole(result plugin.Result) (json.RawMessage, error) {
-	out, err := json.Marshal(whole{result.Text, result.Data, result.Notices})
+	out, err := json.Marshal(whole{result.Text, result.Data, result.Notices, result.Page})
 	if err != nil {
 		return nil, plugin.Errorf(plugin.Internal, "the answer is not JSON: %w", err)
 	}

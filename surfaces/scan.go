@@ -15,6 +15,7 @@ type FindVerb func(words []string) *plugin.Verb
 // [plugin.HostFlags]. A zero field was not given.
 type HostFlags struct {
 	Agent, Project, Session, Home string
+	URL, Token, TokenFile         string
 	JSON, Quiet, Verbose          bool
 	Help, Version                 bool
 }
@@ -29,7 +30,10 @@ func hostFlags() []plugin.Flag {
 
 // text and on point to the field of a flag of hostFlags.
 func (h *HostFlags) text(name string) *string {
-	return map[string]*string{"agent": &h.Agent, "project": &h.Project, "session": &h.Session, "home": &h.Home}[name]
+	return map[string]*string{
+		"agent": &h.Agent, "project": &h.Project, "session": &h.Session, "home": &h.Home,
+		"url": &h.URL, "token": &h.Token, "token-file": &h.TokenFile,
+	}[name]
 }
 
 func (h *HostFlags) on(name string) *bool {

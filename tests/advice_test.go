@@ -120,8 +120,8 @@ func TestAdviceWorks(t *testing.T) {
 		{
 			name: "a plugin that is off", prepare: func(u *user) { u.config(`{"plugins":{"entries":{"sess":{"enabled":false}}}}`) },
 			args: []string{"list"}, exit: 9,
-			text: "plugin sess is switched off", advice: "remove plugins.entries.sess.enabled from HOME", heal: func(u *user) { u.config(`{"plugins":{"entries":{"sess":{}}}}`) },
-			then: []string{"plugins", "list"}, again: true,
+			text: "plugin sess is switched off", advice: "sess plugins enable sess",
+			then: []string{"plugins", "enable", "sess"}, again: true,
 		},
 		{
 			name: "a configuration of a wrong type", prepare: func(u *user) { u.config(`{"plugins":{"entries":{"sess":{"config":{"maxSnapshots":"ten"}}}}}`) },

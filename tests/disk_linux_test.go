@@ -77,7 +77,7 @@ func mountSmall(t *testing.T, dir string) {
 // fill writes a file until the disk has no byte left.
 func fill(t *testing.T, dir string) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "fill"))
+	f, err := os.OpenFile(filepath.Join(dir, "fill"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +185,17 @@ func TestSmallDisk(t *testing.T) {
 	u.do("verify")
 	u.do("view", "base")
 
-	// The trash is what can go without help.
+	// The trash is what can go without help. Where there is none any more, nobody
+	// is sent there.
 	u.do("trash", "empty", "--confirm")
 	u.do("rename", "old", "older")
+	u.do("trash", "empty", "--confirm")
+	fill(t, small)
+	var failure struct{ Code, Error, Hint string }
+	u.fails(8, &failure, "delete", "base")
+	if failure.Code != "no_space" || strings.Contains(failure.Hint, "trash empty") || !strings.Contains(failure.Hint, small) {
+		t.Errorf("delete on a full disk without trash says %+v", failure)
+	}
 	if err := syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatalf("a larger disk: %v", err)
 	}

@@ -48,11 +48,16 @@ type rig struct {
 	*testing.T
 	*host.Host
 	home string
-	now  time.Time
 }
 
 // openRig opens the home. The caller closes the host, since that may fail.
 func openRig(t *testing.T, home string, open durable.OpenFunc, now time.Time) (*rig, error) {
+	t.Helper()
+	return openRigAt(t, home, open, func() time.Time { return now })
+}
+
+// openRigAt is openRig with a clock that need not stand still.
+func openRigAt(t *testing.T, home string, open durable.OpenFunc, clock func() time.Time) (*rig, error) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -62,20 +67,24 @@ func openRig(t *testing.T, home string, open durable.OpenFunc, now time.Time) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := func() time.Time { return now }
 	h, err := host.Open(t.Context(), host.Options{
 		Home: home, Exe: exe, Builtins: [][]byte{manifest}, Now: clock, FS: open, ChunkWriters: 1,
 		Local: map[string]plugin.Plugin{"sess": sess.New(sess.Options{
 			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, ChunkWriters: 1},
 		})},
 	})
-	return &rig{T: t, Host: h, home: home, now: now}, err
+	return &rig{T: t, Host: h, home: home}, err
 }
 
 // sess runs one command as the command line does.
 func (r *rig) sess(argv ...string) error {
-	_, err := r.Dispatch(r.Context(), plugin.Call{Argv: append([]string{"sess"}, argv...), Caller: plugin.CallerCLI}, nil)
+	_, err := r.answer(argv...)
 	return err
+}
+
+// answer is sess with what is answered.
+func (r *rig) answer(argv ...string) (plugin.Result, error) {
+	return r.Dispatch(r.Context(), plugin.Call{Argv: append([]string{"sess"}, argv...), Caller: plugin.CallerCLI}, nil)
 }
 
 // autosave is what a host asks for after a turn.

@@ -3,12 +3,10 @@
 package tests
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 )
@@ -114,47 +112,4 @@ func TestOthersDuringATurn(t *testing.T) {
 	if got := u.names(); !slices.Contains(got, "during") {
 		t.Errorf("listed %v, want what was saved during the turn", got)
 	}
-}
-
-// Many processes save at once: each name holds what was saved, and of a name
-// that all of them overwrite every version but the last is in the trash.
-func TestSavesAtOnce(t *testing.T) {
-	t.Parallel()
-	const many = 20
-	u := newUser(t)
-	u.do("chat", "--message", "hello")
-	var all sync.WaitGroup
-	for i := range many {
-		for _, args := range [][]string{{"save", fmt.Sprint("own-", i)}, {"save", "shared", "--overwrite", fmt.Sprint("--note=", i)}} {
-			all.Go(func() {
-				if out, err := u.command(args...).CombinedOutput(); err != nil {
-					t.Errorf("sess %s: %v\n%s", strings.Join(args, " "), err, out)
-				}
-			})
-		}
-	}
-	all.Wait()
-	if got := u.names(); len(got) != many+1 {
-		t.Errorf("%d snapshots, want %d: %v", len(got), many+1, got)
-	}
-	var versions []struct{ Name, Note string }
-	u.answer(&versions, "trash", "list")
-	if len(versions) != many-1 {
-		t.Errorf("%d versions in the trash, want %d", len(versions), many-1)
-	}
-	var last []struct{ Name, Note string }
-	u.answer(&last, "list")
-	for _, s := range last {
-		if s.Name == "shared" {
-			versions = append(versions, s)
-		}
-	}
-	seen := map[string]bool{}
-	for _, v := range versions {
-		seen[v.Note] = true
-	}
-	if len(seen) != many {
-		t.Errorf("%d different notes of %d saves: %v", len(seen), many, versions)
-	}
-	u.do("verify")
 }

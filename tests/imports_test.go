@@ -32,6 +32,7 @@ var arrows = []arrowRow{
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
+	{"host/client", []string{"plugin"}, "a gateway's other side needs nothing of the gateway"},
 	{"host/models", []string{"plugin", "store/transcript"}, "a model turns records into events; it keeps nothing"},
 	{"host/schema", []string{"plugin"}, "checks values of anything; of the contract it knows how to guess a word"},
 	{"host/server", []string{"plugin", "surfaces"}, "mounts what the surfaces derive; what answers is handed to it"},
@@ -46,6 +47,7 @@ var arrows = []arrowRow{
 	{"store/session", []string{"store/chunk", "store/durable", "store/transcript"}, "live sessions; the named pool is the other side of the process boundary"},
 	{"store/snapshot", []string{"store/chunk", "store/durable", "store/transcript"}, "the named pool; live sessions are the other side of the process boundary"},
 	{"store/transcript", nil, "pure functions over bytes"},
+	{"tests/plugins/note", []string{"dispatch", "plugin", "plugin/wire"}, "an example of a plugin: what its author needs, and nothing of the host"},
 	{"surfaces", []string{"plugin"}, "pure lowering and rendering over the contract"},
 }
 
@@ -75,11 +77,13 @@ type moduleRow struct {
 }
 
 var modules = []moduleRow{
+	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
+	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
 	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
-	{"github.com/hashicorp/go-hclog", []string{"host/supervise"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started"},
+	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
 	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},

@@ -146,3 +146,29 @@ func TestStoppedHolderOfALock(t *testing.T) {
 	u.do("undo")
 	u.do("verify")
 }
+
+// The snapshots cannot be reached after a turn, which is safe in the session by
+// then: whoever talks is told that there was no autosave, and nothing failed.
+func TestTurnWhileTheSnapshotsAreLocked(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"autoSave": true}`)
+	u.do("chat", "--message", "one")
+	holder := u.stoppedHolder()
+	_, stderr, exit := u.run("chat", "--message", "two")
+	if exit != 0 || !strings.Contains(stderr, "autosave failed") || !strings.Contains(stderr, "(a long nap)") {
+		t.Errorf("the turn ended with status %d and said %q", exit, stderr)
+	}
+	if got := len(u.messages()); got != 4 {
+		t.Errorf("the session has %d messages, want 4", got)
+	}
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait() // it was killed
+	u.do("chat", "--message", "three")
+	var list []struct{ Messages int }
+	if u.answer(&list, "list", "--include-auto"); len(list) != 1 || list[0].Messages != 6 {
+		t.Errorf("after the next turn the autosaves are %v, want one of 6 messages", list)
+	}
+}

@@ -2,6 +2,11 @@
 // machine in the same minute, and prints the table of the README. Bound and
 // product take turns, so that both meet the same disk; what counts is the ratio.
 //
+//	bench [part…]
+//
+// The parts are sizes, first, list, reclaim, starts, border and memory; without
+// one, all are measured.
+//
 //	BENCH_MB      sizes of the conversations in MB ("1 50"; 500 takes minutes more)
 //	BENCH_TURNS   turns saved at each size (60)
 //	BENCH_DIR     where to work (a folder of its own in the system's one)
@@ -33,9 +38,16 @@ import (
 const turnBytes = 8 << 10
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "serve" {
+		if err := serve(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
@@ -49,8 +61,29 @@ type bench struct {
 	rows  [][]string
 }
 
-func run(ctx context.Context) (err error) {
+func run(ctx context.Context, only []string) (err error) {
 	b := &bench{}
+	parts := []struct {
+		name    string
+		measure func(context.Context) error
+	}{
+		{"sizes", b.sizes},
+		{"first", b.firstSave},
+		{"list", b.list},
+		{"reclaim", b.reclaim},
+		{"starts", b.starts},
+		{"border", b.border},
+		{"memory", b.memory},
+	}
+	for _, name := range only {
+		known := false
+		for _, part := range parts {
+			known = known || part.name == name
+		}
+		if !known {
+			return fmt.Errorf("there is no part %q", name)
+		}
+	}
 	if b.turns, err = strconv.Atoi(cmp.Or(os.Getenv("BENCH_TURNS"), "60")); err != nil {
 		return fmt.Errorf("BENCH_TURNS: %w", err)
 	}
@@ -59,6 +92,20 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 
+	for _, part := range parts {
+		if len(only) > 0 && !slices.Contains(only, part.name) {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), part.measure(ctx)); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	b.print()
+	return nil
+}
+
+// sizes measures what is done to conversations of different sizes.
+func (b *bench) sizes(ctx context.Context) error {
 	for field := range strings.FieldsSeq(cmp.Or(os.Getenv("BENCH_MB"), "1 50")) {
 		mb, err := strconv.Atoi(field)
 		if err != nil || mb < 1 {
@@ -68,12 +115,6 @@ func run(ctx context.Context) (err error) {
 			return fmt.Errorf("at %d MB: %w", mb, err)
 		}
 	}
-	for _, part := range []func(context.Context) error{b.firstSave, b.list, b.reclaim, b.starts} {
-		if err := errors.Join(ctx.Err(), part(ctx)); err != nil {
-			return err
-		}
-	}
-	b.print()
 	return nil
 }
 
@@ -349,7 +390,64 @@ func (b *bench) atSize(ctx context.Context, mb int) (err error) {
 			float64(ops[kind])/float64(b.turns), float64(syncs[kind])/float64(b.turns), float64(written[kind])/float64(b.turns)/1024,
 			took/1e6, small.median()/1e6)
 	}
+	if err := b.load(ctx, live, pool, plain, mb); err != nil {
+		return err
+	}
 	return b.names(ctx, pool, plain, mb)
+}
+
+// load measures what a load asks of the pool: the record, the document, the
+// backup of the state before, and the record closed; and apart from them the check
+// of all chunks, which alone grows with the conversation.
+func (b *bench) load(ctx context.Context, live *talk, pool *snapshot.Pool, plain durable.FS, mb int) error {
+	var small, checks, rest, bare samples
+	buf := make([]byte, turnBytes)
+	info := snapshot.OpInfo{Kind: snapshot.OpLoad, Session: live.doc.Meta.SessionID, Name: "autosave"}
+	for range b.turns {
+		if err := live.speak(ctx, 1); err != nil {
+			return err
+		}
+		var s *snapshot.Snapshot
+		var frames int64
+		err := errors.Join(
+			small.time(func() error { return durable.Write(plain, ".small", buf) }),
+			rest.time(func() (err error) {
+				if s, err = pool.Read(ctx, "autosave"); err != nil {
+					return err
+				}
+				op, err := pool.OpenOp(ctx, info)
+				if err != nil {
+					return err
+				}
+				if err := live.save(ctx, pool, snapshot.SaveRequest{AutoPrefix: "pre-load~", BackupFor: op}); err != nil {
+					return errors.Join(err, op.Withdraw(ctx))
+				}
+				return op.Close(ctx)
+			}),
+			checks.time(func() error { return pool.Check(ctx, s, nil) }),
+			bare.time(func() error {
+				for id, err := range s.Doc.ChunkIDs(pool.Plain) {
+					if err != nil {
+						return err
+					}
+					data, err := os.ReadFile(filepath.Join(pool.Dir(), ".chunks", string(id)+".zst"))
+					if err != nil {
+						return err
+					}
+					frames += int64(len(data))
+				}
+				return nil
+			}))
+		if err != nil {
+			return err
+		}
+		if frames == 0 {
+			return fmt.Errorf("the snapshot of %d MB has no chunks", mb)
+		}
+	}
+	b.row(fmt.Sprintf("load but for the check, %d MB", mb), "durable write of 8 KB", rest.median()/small.median(), noBound)
+	b.row(fmt.Sprintf("check of all chunks, %d MB", mb), "reading their files", checks.median()/bare.median(), noBound)
+	return nil
 }
 
 // names measures copy, rename and delete.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sess/store/durable"
@@ -181,10 +180,12 @@ func writeSnapshots(ctx context.Context, dir string, n int) (p *snapshot.Pool, e
 		return nil, errors.Join(err, p.Close())
 	}
 	s, err := p.Read(ctx, "n0")
+	hourAgo := time.Now().Add(-time.Hour) // a list trusts the times of files that are not young
 	for i := 1; err == nil && i < n; i++ {
 		s.Doc.Meta.ID = fmt.Sprintf("018f0000-0000-7000-8000-%012d", i)
 		s.Doc.Meta.UpdatedAt = s.Doc.Meta.UpdatedAt.Add(time.Second)
-		err = os.WriteFile(filepath.Join(p.Dir(), fmt.Sprintf("n%d.sess.json", i)), s.Doc.Encode(), 0o600)
+		file := filepath.Join(p.Dir(), fmt.Sprintf("n%d.sess.json", i))
+		err = errors.Join(os.WriteFile(file, s.Doc.Encode(), 0o600), os.Chtimes(file, hourAgo, hourAgo))
 	}
 	return p, err
 }
@@ -196,17 +197,33 @@ func (b *bench) list(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	var product, bare samples
+	list := func(p *snapshot.Pool) error {
+		list, err := p.List(ctx)
+		if err == nil && len(list) != n {
+			err = fmt.Errorf("%d snapshots listed, not %d", len(list), n)
+		}
+		return err
+	}
+	var product, bare, again, stats samples
 	buf := make([]byte, 4<<10)
 	for range rounds {
-		err := errors.Join(
-			product.time(func() error {
-				list, err := p.List(ctx)
-				if err == nil && len(list) != n {
-					err = fmt.Errorf("%d snapshots listed, not %d", len(list), n)
+		fresh, err := snapshot.OpenExisting(p.Dir(), snapshot.Options{}) // one that has read nothing yet
+		if err != nil {
+			return err
+		}
+		err = errors.Join(
+			product.time(func() error { return list(fresh) }),
+			again.time(func() error { return list(fresh) }),
+			stats.time(func() error {
+				entries, err := os.ReadDir(p.Dir())
+				for _, e := range entries {
+					if err == nil {
+						_, err = os.Lstat(filepath.Join(p.Dir(), e.Name()))
+					}
 				}
 				return err
 			}),
+			fresh.Close(),
 			bare.time(func() error {
 				entries, err := os.ReadDir(p.Dir())
 				if err != nil {
@@ -234,6 +251,7 @@ func (b *bench) list(ctx context.Context) error {
 		}
 	}
 	b.row("list of 10,000", "readdir, and open and 4 KB of each", product.median()/bare.median(), 2)
+	b.row("list of 10,000, again in the same process", "readdir, and lstat of each", again.median()/stats.median(), noBound)
 	return nil
 }
 
@@ -289,46 +307,5 @@ func (b *bench) reclaim(ctx context.Context) error {
 		}
 	}
 	b.row("delete 500 of 1,000, empty the trash, sweep", "unlink of the files", product.median()/bare.median(), 5)
-	return nil
-}
-
-// starts measures whole processes.
-func (b *bench) starts(ctx context.Context) error {
-	const rounds = 21
-	bin := filepath.Join(b.dir, "bin")
-	if err := os.Mkdir(bin, 0o700); err != nil {
-		return err
-	}
-	// The product is built with its own dependencies.
-	for out, pkg := range map[string]string{"sess": "../../cmd/sess", "empty": "./empty"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-C", pkg, "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", filepath.Join(bin, out), ".")
-		cmd.Stderr = os.Stderr
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("build %s: %w", pkg, err)
-		}
-	}
-	start := func(s *samples, name string, args ...string) error {
-		cmd := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
-		cmd.Env = append(os.Environ(), "SESS_HOME="+filepath.Join(b.dir, "home"))
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := s.time(cmd.Run); err != nil {
-			return fmt.Errorf("%s %q: %w\n%s", name, args, err, out.String())
-		}
-		return nil
-	}
-	var empty, version, list, warm samples
-	err := errors.Join(
-		start(&warm, "sess", "chat", "--message", "hello"),
-		start(&warm, "sess", "save", "v1"),
-		start(&warm, "empty"))
-	for range rounds {
-		err = errors.Join(err, start(&empty, "empty"), start(&version, "sess", "version"), start(&list, "sess", "list"))
-		if err != nil {
-			return err
-		}
-	}
-	b.row("sess version, the whole process", "empty program with the same packages", version.median()/empty.median(), 1.5)
-	b.row("sess list, with its plugin process", "sess version", list.median()/version.median(), 4)
 	return nil
 }

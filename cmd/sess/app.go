@@ -42,7 +42,9 @@ type app struct {
 	// stays opens the host for a conversation: the plugins' schedules run.
 	stays bool
 	// shown is true when the answer has been printed already.
-	shown   bool
+	shown bool
+	// told is a notice for people, "" for none.
+	told    string
 	local   []*dispatch.Dispatcher
 	program *host.Program
 }
@@ -201,8 +203,20 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 	}
 }
 
-// answer has a line answered by a host of this process.
+// answer has a line answered by a gateway, or else by a host of this process.
 func (a *app) answer(ctx context.Context, line host.Line, help bool) (host.Reply, error) {
+	if reply, ok, err := a.throughGateway(ctx, line); ok || err != nil {
+		return reply, err
+	}
+	reply, err := a.alone(ctx, line, help)
+	if a.told != "" {
+		reply.Result.Notices = append([]string{a.told}, reply.Result.Notices...)
+	}
+	return reply, err
+}
+
+// alone has a line answered by a host of this process.
+func (a *app) alone(ctx context.Context, line host.Line, help bool) (host.Reply, error) {
 	h, err := a.open(ctx)
 	var notices []string
 	if help && errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
@@ -241,23 +255,48 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 	if a.host != nil {
 		return a.host, nil
 	}
-	home, err := a.homeDir()
+	options, err := a.hostOptions()
 	if err != nil {
 		return nil, err
 	}
+	options.Defaults, options.Background = a.defaults, a.stays
+	a.host, err = host.Open(ctx, options)
+	return a.host, err
+}
+
+// hostOptions are those of a host at the home that is meant.
+func (a *app) hostOptions() (host.Options, error) {
+	home, err := a.homeDir()
+	if err != nil {
+		return host.Options{}, err
+	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return host.Options{}, err
 	}
 	cwd, err := os.Getwd()
 	if err != nil {
 		cwd = ""
 	}
-	a.host, err = host.Open(ctx, host.Options{
-		Home: home, Exe: exe, Builtins: builtins(), Cwd: cwd,
-		UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(), Defaults: a.defaults, Background: a.stays,
-	})
-	return a.host, err
+	return host.Options{
+		Home: home, Exe: exe, Builtins: builtins(), Reserved: a.ownWords(), Cwd: cwd, UserHome: a.userHome(), Environ: a.environ, Logger: a.logger(),
+	}, nil
+}
+
+// ownWords are the words that this program answers without a host.
+func (a *app) ownWords() []string {
+	var words []string
+	for _, d := range a.local {
+		spec := d.Spec()
+		if spec.Command != topCommand {
+			words = append(words, spec.Command)
+			continue
+		}
+		for _, v := range spec.Verbs {
+			words = append(append(words, v.Name), v.Aliases...)
+		}
+	}
+	return words
 }
 
 func (a *app) closeHost(ctx context.Context) error {

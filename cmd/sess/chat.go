@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"sess/dispatch"
 	"sess/host"
@@ -70,7 +71,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		err = c.Run(ctx, input)
 		giveBack() // an interrupt ends the program again, also while the chat closes
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	end, cancel := ending(ctx)
 	defer cancel()
 	if cerr := c.Close(end); err == nil {
 		err = cerr
@@ -88,6 +89,24 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	res, err := answer(record.text(), map[string]any{"sessionId": ref.ID, "projectId": ref.Project, "events": record.events})
 	res.Notices = record.notices
 	return res, err
+}
+
+// lastSaves bounds how long a chat waits at its end for what plugins do after a
+// turn, such as the first autosave of a long conversation.
+const lastSaves = time.Minute
+
+// ending is the context of a chat's end: short only for who wants the program to
+// end, by a signal.
+func ending(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaves)
+	stop := context.AfterFunc(ctx, func() {
+		hurry := time.AfterFunc(closeTime, cancel)
+		context.AfterFunc(end, func() { hurry.Stop() })
+	})
+	return end, func() {
+		stop()
+		cancel()
+	}
 }
 
 // recorder gathers what a chat shows, for programs.

@@ -36,7 +36,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		}, {
 			Name: "demo", Summary: "Show in a few seconds what this is for, in a temporary home",
 			Effect: plugin.EffectRead, Run: a.demo,
-		}, {
+		}, a.upVerb(), {
 			Name: "version", Summary: "Print the version",
 			Effect: plugin.EffectRead, Run: a.version,
 		}, {
@@ -62,7 +62,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		}},
 	}
 	var all []*dispatch.Dispatcher
-	for _, c := range []dispatch.Command{top, config} {
+	for _, c := range []dispatch.Command{top, config, a.gatewayCommand()} {
 		d, err := dispatch.New(c)
 		if err != nil {
 			return nil, err

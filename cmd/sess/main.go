@@ -15,7 +15,11 @@ func main() {
 	// make, such as the sockets of plugins.
 	restrict()
 	// The first signal lets work end in order, the second one ends the program.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+	ends := []os.Signal{syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop)
 	// Who writes to a pipe that nobody reads gets an error instead of being
 	// killed: a turn that runs is to end in order.

@@ -18,7 +18,10 @@ import (
 )
 
 // Schema is a parsed JSON Schema. Safe for concurrent use.
-type Schema struct{ root *node }
+type Schema struct {
+	root  *node
+	nodes map[string]*node // by their place
+}
 
 // node is one schema of a document. A nil pointer, slice or map is a keyword
 // that is not there.
@@ -115,11 +118,28 @@ func Parse(data []byte) (*Schema, error) {
 	if p.err == nil {
 		p.err = circles(p.nodes)
 	}
-	if p.err == nil {
-		p.err = presets(p.nodes)
-	}
 	if p.err != nil {
 		return nil, p.err
+	}
+	s.nodes = p.nodes
+	return s, nil
+}
+
+// Vet is Parse for a schema that somebody else wrote, when it is taken over: it
+// also refuses a default that the schema itself does not allow.
+func Vet(data []byte) (*Schema, error) {
+	s, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range slices.Sorted(maps.Keys(s.nodes)) {
+		n := s.nodes[at]
+		if n.preset == nil {
+			continue
+		}
+		if faults := n.faults(*n.preset, ""); len(faults) > 0 {
+			return nil, errors.New(at + "/default: " + faults[0].String())
+		}
 	}
 	return s, nil
 }
@@ -450,20 +470,6 @@ func circles(nodes map[string]*node) error {
 	for _, at := range slices.Sorted(maps.Keys(nodes)) {
 		if err := visit(nodes[at]); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// presets finds a default that its own schema refuses.
-func presets(nodes map[string]*node) error {
-	for _, at := range slices.Sorted(maps.Keys(nodes)) {
-		n := nodes[at]
-		if n.preset == nil {
-			continue
-		}
-		if faults := n.faults(*n.preset, ""); len(faults) > 0 {
-			return errors.New(at + "/default: " + faults[0].under("").String())
 		}
 	}
 	return nil

@@ -201,14 +201,36 @@ func TestParseRefusals(t *testing.T) {
 		{`{"$ref": "#"}`, `#: leads back to itself by $ref; it would be checked without end`},
 		{`{"$defs": {"a": {"anyOf": [{"not": {"$ref": "#/$defs/a"}}]}}}`, `#/$defs/a: leads back to itself by $ref; it would be checked without end`},
 		{`{"dependentSchemas": {"a": {"$ref": "#"}}}`, `#: leads back to itself by $ref; it would be checked without end`},
-		{`{"properties": {"n": {"type": "integer", "default": "x"}}}`, `#/properties/n/default: want integer, got "x"`},
-		{`{"properties": {"n": {"$ref": "#/$defs/s", "default": 5}}, "$defs": {"s": {"type": "string"}}}`, `#/properties/n/default: want string, got 5`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.schema, func(t *testing.T) {
 			t.Parallel()
 			if _, err := schema.Parse([]byte(tt.schema)); err == nil || err.Error() != tt.want {
 				t.Errorf("Parse = %v, want %s", err, tt.want)
+			}
+			if _, err := schema.Vet([]byte(tt.schema)); err == nil || err.Error() != tt.want {
+				t.Errorf("Vet = %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestVetDefaults(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ schema, want string }{
+		{`{"properties": {"n": {"type": "integer", "default": 5}, "m": {"default": null}}}`, ``},
+		{`{"properties": {"n": {"type": "integer", "default": "x"}}}`, `#/properties/n/default: want integer, got "x"`},
+		{`{"properties": {"n": {"$ref": "#/$defs/s", "default": 5}}, "$defs": {"s": {"type": "string"}}}`, `#/properties/n/default: want string, got 5`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.schema, func(t *testing.T) {
+			t.Parallel()
+			got := ""
+			if _, err := schema.Vet([]byte(tt.schema)); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("Vet = %q, want %q", got, tt.want)
 			}
 		})
 	}

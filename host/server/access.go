@@ -34,7 +34,10 @@ func newAccess(o Options, tls bool) (*access, error) {
 			return nil, plugin.Errorf(plugin.Usage, "gateway.allowedHosts: %q is not a host", h).
 				WithHint(`write a name as it stands in the address, such as "sess.example" or "sess.example:8443"`)
 		}
-		a.hosts = append(a.hosts, strings.ToLower(strings.Trim(h, "[]")))
+		if _, _, err := net.SplitHostPort(h); err != nil {
+			h = strings.Trim(h, "[]") // an IPv6 address without a port
+		}
+		a.hosts = append(a.hosts, strings.ToLower(h))
 	}
 	for _, origin := range o.AllowedOrigins {
 		normal, ok := originOf(origin)
@@ -129,7 +132,7 @@ func (a *access) checkToken(r *http.Request) error {
 		return nil
 	}
 	return plugin.Errorf(plugin.Denied, "the gateway's token is missing or wrong").
-		WithHint("send the header Authorization: Bearer with what is printed by: sess gateway token")
+		WithHint("send the header Authorization: Bearer with what is printed by: sess gateway token --show")
 }
 
 // requestToken reads the one token that a request shows.

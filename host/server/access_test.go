@@ -105,7 +105,7 @@ func TestToken(t *testing.T) {
 func TestOriginAndHost(t *testing.T) {
 	t.Parallel()
 	const page, evil = "https://notes.example", "https://evil.example"
-	g := start(t, newHost(t), server.Options{AllowedOrigins: []string{"HTTPS://Notes.example:443"}, AllowedHosts: []string{"sess.example"}})
+	g := start(t, newHost(t), server.Options{AllowedOrigins: []string{"HTTPS://Notes.example:443"}, AllowedHosts: []string{"Sess.example", "[2001:db8::1]", "ported.example:8443"}})
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(g.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +138,9 @@ func TestOriginAndHost(t *testing.T) {
 		{"localhost", "GET", []string{"Host: LocalHost:" + port}, 200, "", ""},
 		{"this machine by IPv6", "GET", []string{"Host: [::1]:" + port}, 200, "", ""},
 		{"an allowed host", "GET", []string{"Host: sess.example:" + port}, 200, "", ""},
+		{"an allowed address", "GET", []string{"Host: [2001:db8::1]:" + port}, 200, "", ""},
+		{"an allowed host with its port", "GET", []string{"Host: ported.example:8443"}, 200, "", ""},
+		{"an allowed host with another port", "GET", []string{"Host: ported.example:8444"}, 403, "", "gateway.allowedHosts"},
 		{"a host below an allowed one", "GET", []string{"Host: x.sess.example"}, 403, "", "gateway.allowedHosts"},
 	}
 	for _, tt := range tests {

@@ -155,8 +155,14 @@ func (h *fakeHost) Commands(context.Context) []server.Command {
 	return append([]server.Command(nil), h.commands...)
 }
 
-func (h *fakeHost) Call(context.Context, plugin.Caller, string, json.RawMessage, plugin.ProgressFunc) (json.RawMessage, error) {
-	return json.RawMessage("null"), nil
+func (h *fakeHost) Call(_ context.Context, _ plugin.Caller, method string, _ json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
+	switch method {
+	case "notes.invoke", "plugins.list":
+		return json.RawMessage("null"), nil
+	case "notes.panic":
+		panic("a bug")
+	}
+	return nil, plugin.Errorf(plugin.Usage, "%w %q", server.ErrUnknownMethod, method)
 }
 
 func (h *fakeHost) Methods(context.Context) []string { return nil }

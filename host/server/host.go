@@ -74,3 +74,17 @@ type Subscription interface {
 // ErrUnknownMethod is the cause of the error that [Host].Call answers for a
 // method that there is not.
 var ErrUnknownMethod = errors.New("unknown method")
+
+type atSocketKey struct{}
+
+// atSocket marks the calls that come over the unix socket.
+func atSocket(ctx context.Context) context.Context {
+	return context.WithValue(ctx, atSocketKey{}, true)
+}
+
+// AtSocket reports whether a call came over the unix socket, which only programs
+// of this user reach.
+func AtSocket(ctx context.Context) bool {
+	at, _ := ctx.Value(atSocketKey{}).(bool)
+	return at
+}

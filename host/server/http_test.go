@@ -340,6 +340,16 @@ func TestReadyAndMetrics(t *testing.T) {
 	g.ask(t, "GET", "/notes/list", "")
 	g.ask(t, "GET", "/notes/fail?code=busy", "")
 	g.ask(t, "GET", "/notes/list", "", "-")
+	g.ask(t, "GET", "/notes/list?name=panic", "")
+	g.ask(t, "POST", "/tools/invoke", `{"tool":"notes_manage","args":{"action":"save"}}`)
+	for i, call := range []string{
+		`"notes.invoke","params":{"action":"LS"}`, `"notes.invoke","params":{"argv":["trash","restore"]}`, `"notes.invoke","params":{"action":"nope"}`,
+		`"plugins.list"`, `"notes.panic"`, `"no.such.method"`,
+	} {
+		if a := g.ask(t, "POST", "/rpc", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%s}`, i, call)); a.status != 200 {
+			t.Errorf("POST /rpc of %s: %d %s", call, a.status, a.body)
+		}
+	}
 	a := g.ask(t, "GET", "/metrics", "")
 	if a.status != 200 || a.header.Get("Content-Type") != "text/plain; version=0.0.4; charset=utf-8" {
 		t.Fatalf("GET /metrics: %d %v", a.status, a.header)
@@ -348,9 +358,18 @@ func TestReadyAndMetrics(t *testing.T) {
 		`sess_build_info{version="9.9",go_version="`,
 		`sess_calls_total{surface="http",command="notes",verb="list",code="ok"} 1`,
 		`sess_calls_total{surface="http",command="notes",verb="fail",code="busy"} 1`,
-		`sess_call_duration_seconds_bucket{surface="http",command="notes",verb="list",le="+Inf"} 1`,
-		`sess_call_duration_seconds_count{surface="http",command="notes",verb="list"} 1`,
+		`sess_call_duration_seconds_bucket{surface="http",command="notes",verb="list",le="+Inf"} 2`,
+		`sess_call_duration_seconds_count{surface="http",command="notes",verb="list"} 2`,
+		`sess_calls_total{surface="http",command="notes",verb="list",code="internal"} 1`,
+		`sess_calls_total{surface="tool",command="notes",verb="save",code="ok"} 1`,
+		`sess_calls_total{surface="rpc",command="notes",verb="list",code="ok"} 1`,
+		`sess_calls_total{surface="rpc",command="notes",verb="trash restore",code="ok"} 1`,
+		`sess_calls_total{surface="rpc",command="notes",verb="invoke",code="ok"} 1`,
+		`sess_calls_total{surface="rpc",command="notes",verb="panic",code="internal"} 1`,
+		`sess_calls_total{surface="rpc",command="plugins",verb="list",code="ok"} 1`,
+		`sess_calls_total{surface="rpc",command="unknown",verb="unknown",code="usage"} 1`,
 		`sess_calls_in_flight{surface="http"} 0`,
+		`sess_calls_in_flight{surface="rpc"} 0`,
 		`sess_http_requests_total{status="401"} 1`,
 		`sess_plugin_state{plugin="notes-plugin",state="ready"} 1`,
 		`sess_plugin_restarts_total{plugin="notes-plugin"} 2`,

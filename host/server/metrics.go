@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -57,14 +58,15 @@ func (m *metrics) request(status int) {
 	m.requests[status]++
 }
 
-// begin counts a call of a verb; the caller reports its end with what it
-// returns. Command and verb are those of a Spec, never what a client wrote.
-func (m *metrics) begin(surface plugin.Caller, command, verb string) func(err error) {
+// begin counts a call that comes in over a surface. The caller reports its end
+// with the verb that it was for and what it returns. Command and verb are names
+// that a Spec or the host has, never what a client made up.
+func (m *metrics) begin(surface plugin.Caller) func(command, verb string, err error) {
 	started := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inFlight[surface]++
-	return func(err error) {
+	return func(command, verb string, err error) {
 		took := time.Since(started).Seconds()
 		code := plugin.Code("ok")
 		if err != nil {
@@ -87,6 +89,63 @@ func (m *metrics) begin(surface plugin.Caller, command, verb string) func(err er
 			s.buckets[i]++
 		}
 	}
+}
+
+// timed counts a call and makes it. One that panics counts as internal.
+func (m *metrics) timed(surface plugin.Caller, command, verb string, call func() (plugin.Result, error)) (result plugin.Result, err error) {
+	done := m.begin(surface)
+	err = plugin.Errorf(plugin.Internal, "panic") // unless it returns
+	defer func() { done(command, verb, err) }()
+	result, err = call()
+	return result, err
+}
+
+// measured counts the gateway methods that are called.
+type measured struct {
+	Host
+	server *Server
+}
+
+// Call is that of the host.
+func (m *measured) Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, progress plugin.ProgressFunc) (result json.RawMessage, err error) {
+	done := m.server.metrics.begin(caller)
+	err = plugin.Errorf(plugin.Internal, "panic") // unless it returns
+	defer func() {
+		command, verb := m.server.methodNames(ctx, method, params)
+		if errors.Is(err, ErrUnknownMethod) {
+			command, verb = "unknown", "unknown"
+		}
+		done(command, verb, err)
+	}()
+	result, err = m.Host.Call(ctx, caller, method, params, progress)
+	return result, err
+}
+
+// methodNames are the command and verb that a method stands for. For
+// "<command>.invoke" the params name the verb; where they name none it is
+// "invoke".
+func (s *Server) methodNames(ctx context.Context, method string, params json.RawMessage) (command, verb string) {
+	command, verb, _ = strings.Cut(method, ".")
+	if verb != "invoke" {
+		return command, strings.ReplaceAll(verb, ".", " ")
+	}
+	var named struct {
+		Action string   `json:"action"`
+		Argv   []string `json:"argv"`
+	}
+	if json.Unmarshal(params, &named) != nil {
+		return command, verb
+	}
+	words := named.Argv
+	if len(words) == 0 {
+		words = strings.Fields(strings.ToLower(named.Action))
+	}
+	for _, c := range s.mounted(ctx).commands {
+		if v, _ := c.Spec.Find(words); v != nil && c.Spec.Command == command {
+			return command, v.Name
+		}
+	}
+	return command, verb
 }
 
 // exposition writes metrics in the text format.

@@ -88,6 +88,8 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, "/tools/invoke", false, s.serveTool},
+		{http.MethodGet, "/rpc", false, s.serveRPCSocket},
+		{http.MethodPost, "/rpc", false, s.serveRPC},
 	}
 }
 
@@ -364,15 +366,13 @@ func (s *Server) serveCommand(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	done := s.metrics.begin(plugin.CallerHTTP, route.Command.Command, route.Verb.Name)
-	result, err := func() (plugin.Result, error) {
+	result, err := s.metrics.timed(plugin.CallerHTTP, route.Command.Command, route.Verb.Name, func() (plugin.Result, error) {
 		lowered, err := route.Lower(surfaces.HTTPInput{Params: params, Query: r.URL.RawQuery, Body: body})
 		if err != nil {
 			return plugin.Result{}, err
 		}
 		return s.dispatch(r.Context(), route.Command, callOf(r.Context(), plugin.CallerHTTP, lowered))
-	}()
-	done(err)
+	})
 	return s.send(c, route.Render(r.URL.RequestURI(), result, err))
 }
 
@@ -427,12 +427,12 @@ func (s *Server) serveTool(c echo.Context) error {
 	if err != nil {
 		return s.send(c, surfaces.RenderHTTPTool(plugin.Result{}, err))
 	}
-	done := s.metrics.begin(plugin.CallerTool, spec.Command, lowered.Verb.Name)
 	command := plugin.DispatcherFunc(func(ctx context.Context, call plugin.Call, _ plugin.ProgressFunc) (plugin.Result, error) {
 		return s.dispatch(ctx, spec, call)
 	})
-	result, err := surfaces.ToolCall(ctx, command, lowered.Verb, callOf(ctx, plugin.CallerTool, lowered))
-	done(err)
+	result, err := s.metrics.timed(plugin.CallerTool, spec.Command, lowered.Verb.Name, func() (plugin.Result, error) {
+		return surfaces.ToolCall(ctx, command, lowered.Verb, callOf(ctx, plugin.CallerTool, lowered))
+	})
 	return s.send(c, surfaces.RenderHTTPTool(result, err))
 }
 

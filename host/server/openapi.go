@@ -52,5 +52,15 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Request:     surfaces.ToolCallSchema(m.tools),
 			Response:    json.RawMessage(`{"type":"object","required":["ok","result"],"properties":{"ok":{"const":true},"result":{"type":"object","required":["text","data"],"properties":{"text":{"type":"string"},"data":{},"notices":{"type":"array","items":{"type":"string"}},"page":{"type":"object","required":["total"],"properties":{"total":{"type":"integer"},"next":{"type":"string"}}}}}}}`),
 		},
+		{
+			Method: http.MethodGet, Path: "/rpc", ID: "rpc.connect", Summary: "Open a WebSocket for JSON-RPC 2.0, one message in each of its messages", Status: http.StatusSwitchingProtocols,
+			Description: "A page gives the token as the subprotocol bearer.<token>, since it cannot set the header; offer jsonrpc as well to have that one chosen. rpc.cancel ends a call of the connection, events.subscribe sends what happens as notifications, gateway.methods lists the rest.",
+		},
+		{
+			Method: http.MethodPost, Path: "/rpc", ID: "rpc.call", Summary: "Answer a JSON-RPC 2.0 request, or a batch",
+			Description: "The status is 200 also where a call failed, 204 where no answer is wanted, and 400 where there was no request to answer.",
+			Request:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","method"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}},{"type":"array","minItems":1}]}`),
+			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
+		},
 	}
 }

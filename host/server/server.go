@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,7 @@ type Server struct {
 	echo    *echo.Echo
 	fixed   []endpoint
 	metrics *metrics
+	rpc     *rpc
 	mounts  atomic.Pointer[mounts]
 }
 
@@ -105,6 +107,7 @@ func New(h Host, o Options) (*Server, error) {
 	if s.access, err = newAccess(s.opts, s.certs != nil); err != nil {
 		return nil, err
 	}
+	s.rpc = newRPC(&measured{h, s}, s.log, s.opts.BodyLimit, s.opts.Grace)
 	s.mount()
 	return s, nil
 }
@@ -131,18 +134,24 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback() || host == "localhost"
 }
 
-// closingKey is where the context of a request keeps the one of Serve.
+// closingKey is where the context of a request keeps what it has of Serve.
 type closingKey struct{}
+
+// serving is one Serve.
+type serving struct {
+	closing context.Context // ends when it begins to close
+	streams sync.WaitGroup  // connections that are HTTP no more
+}
 
 // whileServing returns a context that also ends when the server begins to
 // close: for streams, which would last until the end of the grace time.
 func whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	closing, ok := ctx.Value(closingKey{}).(context.Context)
+	serve, ok := ctx.Value(closingKey{}).(*serving)
 	if !ok {
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(closing, cancel)
+	stop := context.AfterFunc(serve.closing, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
@@ -161,7 +170,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	base := context.WithValue(calls, closingKey{}, ctx)
+	serve := &serving{closing: ctx}
+	defer serve.streams.Wait()
+	base := context.WithValue(calls, closingKey{}, serve)
 	srv := &http.Server{
 		Handler:           s.echo,
 		ReadHeaderTimeout: headerTimeout,
@@ -192,4 +203,45 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		return errors.Join(fmt.Errorf("serve %s: %w", listener.Addr(), err), srv.Close())
 	}
 	return <-closed
+}
+
+// ServeSocket answers JSON-RPC 2.0, one message in each line, on a listener that
+// only this user can reach: nobody is asked for a token. It ends with ctx as Serve
+// does, and closes the listener.
+func (s *Server) ServeSocket(ctx context.Context, listener net.Listener) error {
+	return s.rpc.serveLines(ctx, listener)
+}
+
+// serveRPC answers a request or a batch in the body.
+func (s *Server) serveRPC(c echo.Context) error {
+	message, err := s.body(c)
+	if err != nil {
+		return err
+	}
+	status, answer := s.rpc.post(c.Request().Context(), message)
+	if answer == nil {
+		return c.NoContent(status)
+	}
+	return c.Blob(status, echo.MIMEApplicationJSON, answer)
+}
+
+// serveRPCSocket answers what comes over a WebSocket, until it or the server
+// closes.
+func (s *Server) serveRPCSocket(c echo.Context) error {
+	if !upgrade(c.Request()) {
+		c.Response().Header().Set("Upgrade", "websocket")
+		return &statusError{
+			status: http.StatusUpgradeRequired,
+			err: plugin.Errorf(plugin.Usage, "GET /rpc is for WebSockets").
+				WithHint("POST a JSON-RPC 2.0 request, or upgrade to a WebSocket"),
+		}
+	}
+	closing := c.Request().Context()
+	if serve, ok := closing.Value(closingKey{}).(*serving); ok {
+		closing = serve.closing
+		serve.streams.Add(1)
+		defer serve.streams.Done()
+	}
+	s.rpc.serveWebSocket(closing, c.Response(), c.Request())
+	return nil
 }

@@ -8,8 +8,8 @@ import (
 // A stream ends when the server begins to close, a call does not.
 func TestWhileServing(t *testing.T) {
 	t.Parallel()
-	serving, closeServer := context.WithCancel(t.Context())
-	call := context.WithValue(t.Context(), closingKey{}, serving)
+	closing, closeServer := context.WithCancel(t.Context())
+	call := context.WithValue(t.Context(), closingKey{}, &serving{closing: closing})
 	stream, end := whileServing(call)
 	defer end()
 	closeServer()

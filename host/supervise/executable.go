@@ -20,6 +20,19 @@ import (
 // CheckProgram tells why path cannot be a plugin's program, without running
 // it. sum, unless empty, is the SHA-256 that it must have, in hex.
 func CheckProgram(id, path, sum string) error {
+	if err := canRun(id, path); err != nil {
+		return AtStep(err, StepStart)
+	}
+	if sum == "" {
+		return nil
+	}
+	if err := checkSum(id, path, sum); err != nil {
+		return AtStep(err, StepChecksum)
+	}
+	return nil
+}
+
+func canRun(id, path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -34,9 +47,10 @@ func CheckProgram(id, path, sum string) error {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s: its program %s is not executable", id, path).
 			WithHint("chmod +x '%s'", path)
 	}
-	if sum == "" {
-		return nil
-	}
+	return nil
+}
+
+func checkSum(id, path, sum string) error {
 	got, err := FileSum(path)
 	if err != nil {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s: its program cannot be read: %w", id, err)

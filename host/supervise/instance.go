@@ -37,6 +37,28 @@ type instance interface {
 	release()
 }
 
+// Step is a step of a plugin's start. The error of a start that failed has it as
+// the detail [StepDetail].
+type Step string
+
+// The steps, in their order.
+const (
+	StepManifest  Step = "manifest"  // is the plugin made for this host
+	StepChecksum  Step = "checksum"  // are its files those that were installed
+	StepStart     Step = "start"     // does its program run
+	StepHandshake Step = "handshake" // does it say how to reach it
+	StepDescribe  Step = "describe"  // does it say what it is
+	StepConfig    Step = "config"    // does it take its configuration
+)
+
+// StepDetail is the name of the detail that holds a [Step].
+const StepDetail = "step"
+
+// AtStep is err as an [*plugin.Error] that has the step.
+func AtStep(err error, step Step) *plugin.Error {
+	return plugin.AsError(err).WithDetail(StepDetail, string(step))
+}
+
 // running is the real instance.
 type running struct {
 	*wire.Client
@@ -44,6 +66,7 @@ type running struct {
 	client  *goplugin.Client
 	desc    plugin.Description
 	close   func() // of the runtime
+	step    Step   // of its start
 }
 
 var _ instance = (*running)(nil)
@@ -77,16 +100,16 @@ func (r *running) release() {
 func (s *Supervisor) launchProcess(ctx context.Context, n int) (instance, error) {
 	m := s.cfg.Manifest
 	if m.Protocol != plugin.ProtocolVersion {
-		return nil, permanent{plugin.Errorf(plugin.Unavailable,
+		return nil, permanent{AtStep(plugin.Errorf(plugin.Unavailable,
 			"plugin %s %s: its plugin.json says protocol %d, this host speaks %d", m.ID, m.Version, m.Protocol, plugin.ProtocolVersion).
-			WithHint("install a version of the plugin made for protocol %d", plugin.ProtocolVersion)}
+			WithHint("install a version of the plugin made for protocol %d", plugin.ProtocolVersion), StepManifest)}
 	}
 	if err := CheckProgram(m.ID, s.cfg.Exe, s.cfg.SHA256); err != nil {
 		return nil, permanent{err}
 	}
 	if s.cfg.Check != nil {
 		if err := s.cfg.Check(); err != nil {
-			return nil, permanent{err}
+			return nil, permanent{AtStep(err, StepChecksum)}
 		}
 	}
 	sockets, err := s.socketDir(ctx)
@@ -116,17 +139,65 @@ func (s *Supervisor) launchProcess(ctx context.Context, n int) (instance, error)
 	stop := context.AfterFunc(ctx, r.process.kill)
 	defer stop()
 	if err := r.connect(ctx, s.cfg, n); err != nil {
-		return nil, r.giveUp(ctx, s.cfg, err)
+		err = r.atStep(r.giveUp(ctx, s.cfg, err))
+		s.mu.Lock()
+		s.stderr = r.process.out.last()
+		s.mu.Unlock()
+		return nil, err
 	}
 	return r, nil
+}
+
+// atStep notes in the error of a start how far it came.
+func (r *running) atStep(err error) error {
+	if p, never := errors.AsType[permanent](err); never {
+		return permanent{AtStep(p.error, r.step)}
+	}
+	return AtStep(err, r.step)
 }
 
 // connect brings a process from its start to its readiness.
 func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 	var err error
+	r.step = StepStart
 	if r.Client, err = wire.Dispense(r.client); err != nil {
+		if r.process.ID() != "" {
+			r.step = StepHandshake
+		}
 		return err
 	}
+	known := false
+	if cfg.Known != nil {
+		r.desc, known = cfg.Known()
+	}
+	if !known {
+		if err := r.describe(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Unconfigured {
+		return nil
+	}
+	r.step = StepConfig
+	runtime, closeRuntime := cfg.NewRuntime(n)
+	r.close = closeRuntime
+	err = r.Client.Configure(ctx, cfg.Configuration, runtime)
+	switch {
+	case errors.Is(err, &plugin.Error{Code: plugin.Usage}): // it will not like it better next time
+		return permanent{err}
+	case err != nil:
+		return refusal(cfg, "does not accept its configuration", err)
+	case known && r.Client.Build() != r.desc.Build:
+		return r.describe(ctx, cfg)
+	}
+	return nil
+}
+
+// describe asks the process what it is. A build other than the configured one is
+// refused.
+func (r *running) describe(ctx context.Context, cfg Config) error {
+	var err error
+	r.step = StepDescribe
 	if r.desc, err = r.Client.Describe(ctx); err != nil {
 		return refusal(cfg, "does not describe itself", err)
 	}
@@ -135,13 +206,7 @@ func (r *running) connect(ctx context.Context, cfg Config, n int) error {
 			cfg.Manifest.ID, cfg.Exe, r.desc.Build, cfg.Build).
 			WithHint("the program was replaced while the host ran: restart the host")}
 	}
-	runtime, closeRuntime := cfg.NewRuntime(n)
-	r.close = closeRuntime
-	err = r.Client.Configure(ctx, cfg.Configuration, runtime)
-	if errors.Is(err, &plugin.Error{Code: plugin.Usage}) { // it will not like it better next time
-		return permanent{err}
-	}
-	return refusal(cfg, "does not accept its configuration", err)
+	return nil
 }
 
 // refusal says which plugin it was that answered a question of its start with an

@@ -290,6 +290,45 @@ func wantError(t *testing.T, err error, code plugin.Code, parts ...string) {
 	}
 }
 
+// What is known of a build is not asked for at each start. A process of another
+// build is asked all the same.
+func TestAKnownPluginIsNotAsked(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, build, want string
+		known             bool
+	}{
+		{"this build", "b1", "remembered", true},
+		{"another build", "b0", "", true},
+		{"nothing", "", "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config("plugin")
+			cfg.Known = func() (plugin.Description, bool) {
+				return plugin.Description{Build: test.build, Spec: plugin.Spec{Command: "remembered"}}, test.known
+			}
+			s := supervisor(t, cfg)
+			d, err := s.Describe(t.Context())
+			if err != nil || d.Build != "b1" || d.Spec.Command != test.want {
+				t.Errorf("Describe = %+v, %v, want build b1 and the command %q", d, err, test.want)
+			}
+			mustDispatch(t, s, "pid")
+		})
+	}
+}
+
+// A build that is not the host's is refused, whatever is known of the host's.
+func TestAKnownPluginOfAnotherBuild(t *testing.T) {
+	t.Parallel()
+	cfg := config("plugin")
+	cfg.Build = "b0"
+	cfg.Known = func() (plugin.Description, bool) { return plugin.Description{Build: "b0"}, true }
+	s := supervisor(t, cfg)
+	_, err := s.Describe(t.Context())
+	wantError(t, err, plugin.Unavailable, "is build b1, and this host is build b0", "restart the host")
+}
+
 func TestAPluginIsStartedUsedAndClosed(t *testing.T) {
 	t.Parallel()
 	for _, mux := range []bool{false, true} {

@@ -75,9 +75,30 @@ func newSocketDir(ctx context.Context, places []place) (*socketDir, error) {
 		}
 		why = append(why, err.Error())
 	}
-	return nil, plugin.Errorf(plugin.Unavailable, "no folder can hold a plugin's socket: %s", strings.Join(why, "; ")).
+	return nil, plugin.Errorf(plugin.Unavailable, "no folder can hold a socket: %s", strings.Join(why, "; ")).
 		WithHint("set TMPDIR to a short path of a folder that you can write to")
 }
+
+// SocketDir is a private folder for the sockets of a process that has no better
+// place for them.
+type SocketDir struct{ dir *socketDir }
+
+// NewSocketDir makes a folder whose path is short, in the preferred folder unless
+// that is "", or else in one for temporary files. Close it; that of a process
+// that was killed is removed by the next one that makes a folder.
+func NewSocketDir(ctx context.Context, preferred string) (*SocketDir, error) {
+	dir, err := newSocketDir(ctx, socketPlaces(preferred))
+	if err != nil {
+		return nil, err
+	}
+	return &SocketDir{dir}, nil
+}
+
+// Path is the folder.
+func (d *SocketDir) Path() string { return d.dir.path }
+
+// Close removes the folder and what is in it.
+func (d *SocketDir) Close() error { return d.dir.Close() }
 
 var socketDirName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+-[0-9]+$`) })
 

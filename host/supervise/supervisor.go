@@ -47,12 +47,19 @@ type Config struct {
 	Check func() error
 	// Build is the build that the plugin must say it is; empty means any.
 	Build string
+	// Known returns what a plugin of this build is known to say of itself, so that
+	// it need not be asked at each start; a process of another build is asked. Nil,
+	// or false, means that nothing is known.
+	Known func() (plugin.Description, bool)
 	// MTLS makes both sides prove to each other who they are. Without it the
 	// private folder of their socket is what keeps others out.
 	MTLS bool
 	// RuntimeDir is where that folder is made; empty, or a path that will not
 	// do, means the folder for temporary files. It is made if it is missing.
 	RuntimeDir string
+	// Unconfigured leaves a process unconfigured: it can be asked for its
+	// description, and nothing else.
+	Unconfigured bool
 	// Configuration is handed to each new process.
 	Configuration plugin.Configuration
 	// NewRuntime makes what the host offers to one process, which it numbers

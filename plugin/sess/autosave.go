@@ -22,6 +22,7 @@ type autosaver struct {
 	dispatcher plugin.Dispatcher
 	slot       string
 	log        *slog.Logger
+	changed    func(context.Context, change)
 
 	tasks tasks
 	mu    sync.Mutex // guards sessions
@@ -91,6 +92,7 @@ func (a *autosaver) save(ctx context.Context, event plugin.Event) string {
 		Agent: event.Agent, Project: event.Project, Session: event.Session, Caller: plugin.CallerHost,
 	}, nil)
 	if err == nil {
+		a.changed(ctx, change{Agent: event.Agent, Project: event.Project, Session: event.Session, Verb: "save", Data: map[string]string{"name": a.slot}})
 		return ""
 	}
 	a.log.WarnContext(ctx, "autosave", "session_id", event.Session, "turn", event.Turn, "err", err)

@@ -102,9 +102,14 @@ func system(err error) *plugin.Error {
 		out = named(plugin.Busy, err, "%v", err)
 		return out.WithHint("wait until that has ended, or stop that process, then try again")
 	case out.Code == plugin.NoSpace:
-		return out.WithHint("free some space on the disk, for example with: %s", command("trash", "empty", "--confirm"))
+		return out.WithHint("%s", emptyTheTrash())
 	}
 	return out
+}
+
+// emptyTheTrash is what to do about a full disk where there is some trash.
+func emptyTheTrash() string {
+	return "free some space on the disk, for example with: " + command("trash", "empty", "--confirm")
 }
 
 // cause is what is wrong with a snapshot, where the words around it say already

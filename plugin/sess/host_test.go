@@ -36,6 +36,7 @@ type host struct {
 	active   plugin.SessionRef
 	stages   map[string]*stage
 	serial   int
+	told     []string // what was published, as JSON
 	// before is asked before each service; its error is the answer.
 	before func(service string) error
 	// after is told when a service has done its work; its error replaces the
@@ -443,6 +444,9 @@ func (h *host) Call(_ context.Context, method string, params json.RawMessage) (j
 			return nil, plugin.Errorf(plugin.NotFound, "no session %s", ref.ID)
 		}
 		h.active = ref
+		return json.RawMessage("{}"), nil
+	case "events.publish":
+		h.told = append(h.told, string(params))
 		return json.RawMessage("{}"), nil
 	}
 	return nil, plugin.Errorf(plugin.Denied, "method %s is not permitted", method)

@@ -99,7 +99,9 @@ func (p *pruner) run(ctx context.Context) {
 	pruned := 0
 	err := p.each(ctx, func(k poolKey, pool *snapshot.Pool) error {
 		report, err := p.tidy(ctx, pool)
-		pruned += len(report.Drop)
+		if pruned += len(report.Drop); len(report.Drop) > 0 {
+			p.changed(ctx, change{Agent: k.Agent, Project: k.Project, Verb: "prune"})
+		}
 		if err != nil {
 			return fmt.Errorf("agent %s, project %s: %w", k.Agent, k.Project, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sess/dispatch"
 	"sess/plugin"
@@ -53,6 +54,17 @@ type saving struct {
 	span    *transcript.Range
 }
 
+// patience is how long a save waits for who holds the pool; 0 is as long as all
+// others do. An autosave waits less than a program does that wants to end after
+// its last turn: there was nothing wrong with the turn, and the next one brings
+// another autosave.
+func (s saving) patience() time.Duration {
+	if s.trigger == transcript.TriggerAutosave {
+		return 3 * time.Second
+	}
+	return 0
+}
+
 func save(ctx context.Context, r *request) (plugin.Result, error) {
 	want, err := r.saving()
 	if err != nil {
@@ -84,7 +96,7 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 		op.Session = live.Ref.ID
 		req := &snapshot.SaveRequest{
 			Name: want.name, AutoPrefix: want.prefix, Overwrite: r.overwrite(), Op: &op,
-			Rolling: want.trigger == transcript.TriggerAutosave, BackupFor: held,
+			Rolling: want.trigger == transcript.TriggerAutosave, Patience: want.patience(), BackupFor: held,
 			MergeMeta: func(old, fresh *transcript.Meta) {
 				if old == nil {
 					return

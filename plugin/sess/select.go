@@ -82,6 +82,9 @@ func selectedVerb() verb {
 }
 
 func selected(ctx context.Context, r *request) (plugin.Result, error) {
+	if r.ref.ID == "" { // asking for it would make one
+		return plugin.Result{Text: "there is no session yet: nothing is shown in its place", Data: json.RawMessage("null")}, nil
+	}
 	live, err := r.runtime.Session(ctx, r.ref)
 	if err != nil {
 		return plugin.Result{}, err

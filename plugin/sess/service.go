@@ -2,6 +2,7 @@ package sess
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync"
@@ -27,6 +28,7 @@ type service struct {
 	// end it.
 	life    context.Context
 	endLife context.CancelCauseFunc
+	stays   bool  // the host does: somebody may follow what happens
 	tasks   tasks // background work
 	calls   tasks // of Dispatch
 }
@@ -36,16 +38,47 @@ func newService(o Options, config Config, c plugin.Configuration, runtime plugin
 	if err != nil {
 		return nil, err
 	}
-	s := &service{config: config, runtime: runtime, now: o.Now, log: o.Logger}
+	s := &service{config: config, runtime: runtime, now: o.Now, log: o.Logger, stays: c.Background}
 	s.life, s.endLife = context.WithCancelCause(context.Background())
 	o.Pool.TrashKeep = config.trashAge()
 	s.pools = newPools(dirs, o.Pool, s.recover)
-	s.autosave = &autosaver{dispatcher: d, slot: config.AutoSaveSlot, log: o.Logger, sessions: map[sessionKey]*pendingSave{}}
+	s.autosave = &autosaver{dispatcher: d, slot: config.AutoSaveSlot, log: o.Logger, changed: s.changed, sessions: map[sessionKey]*pendingSave{}}
 	s.pruner = newPruner(s)
 	if c.Background {
 		s.pruner.start()
 	}
 	return s, nil
+}
+
+// change is what the plugin did to a pool without being called.
+type change struct {
+	Kind    string            `json:"kind"`
+	Agent   string            `json:"agent"`
+	Project string            `json:"project"`
+	Session string            `json:"session,omitempty"`
+	Verb    string            `json:"verb"`
+	Data    map[string]string `json:"data,omitempty"`
+}
+
+// publishTime bounds the telling of one change.
+const publishTime = 5 * time.Second
+
+// changed tells those who follow the host of a change: of what the plugin is
+// called for, the host tells itself. Nothing depends on it.
+func (s *service) changed(ctx context.Context, c change) {
+	if !s.stays {
+		return
+	}
+	c.Kind = commandName + ".changed"
+	params, err := json.Marshal(c)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, publishTime)
+		defer cancel()
+		_, err = s.runtime.Call(ctx, "events.publish", params)
+	}
+	if err != nil {
+		s.log.InfoContext(ctx, "change not published", "verb", c.Verb, "err", err)
+	}
 }
 
 var errDrained = errors.New("the plugin is being stopped")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,32 @@ func TestAutosave(t *testing.T) {
 	w.turnEnded()
 	if got := w.do("trash", "list").Text; !strings.Contains(got, "autosave~") {
 		t.Errorf("the longer autosave of another session is not in the trash:\n%s", got)
+	}
+}
+
+// What the plugin does without being called is told to those who follow a host
+// that stays.
+func TestOwnChangesArePublished(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{"autoSave":true}`)
+	w.turnEnded()
+	if w.told != nil {
+		t.Errorf("published in a host that does not stay: %q", w.told)
+	}
+	w.start(true)
+	w.turnEnded()
+	want := []string{`{"kind":"sess.changed","agent":"main","project":"default","session":"s1","verb":"save","data":{"name":"autosave~"}}`}
+	if diff := cmp.Diff(want, w.told); diff != "" {
+		t.Errorf("published (-want +got):\n%s", diff)
+	}
+	w.before = func(service string) error {
+		if service == "events.publish" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	if notices := w.turnEnded(); notices != nil {
+		t.Errorf("notices %q where a change could not be published, want none", notices)
 	}
 }
 
@@ -383,6 +410,16 @@ func TestSchedule(t *testing.T) {
 			}
 			if n := count(t, h); n != 8 {
 				t.Errorf("%d snapshots are left in four pools, want 2 in each", n)
+			}
+			slices.Sort(h.told)
+			want := []string{
+				`{"kind":"sess.changed","agent":"main","project":"default","verb":"prune"}`,
+				`{"kind":"sess.changed","agent":"main","project":"p2","verb":"prune"}`,
+				`{"kind":"sess.changed","agent":"other","project":"default","verb":"prune"}`,
+				`{"kind":"sess.changed","agent":"other","project":"p2","verb":"prune"}`,
+			}
+			if diff := cmp.Diff(want, h.told); diff != "" {
+				t.Errorf("published (-want +got):\n%s", diff)
 			}
 		})
 	})

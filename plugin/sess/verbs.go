@@ -10,6 +10,9 @@ import (
 	"sess/store/transcript"
 )
 
+// commandName is the command that the verbs belong to.
+const commandName = "sess"
+
 // commands is the one list of verbs, in the order of help.
 func (p *Plugin) commands() dispatch.Command {
 	verbs := []verb{
@@ -19,7 +22,7 @@ func (p *Plugin) commands() dispatch.Command {
 		opOpenVerb(), opCloseVerb(), opWithdrawVerb(),
 	}
 	command := dispatch.Command{
-		Name:    "sess",
+		Name:    commandName,
 		Summary: "Named snapshots of conversations: save, go back, branch",
 		Routes:  sessionRoutes(),
 		Shortcuts: []plugin.Shortcut{
@@ -54,7 +57,7 @@ func (v verb) bind(p *Plugin) dispatch.Verb {
 		r := &request{service: s, Invocation: in}
 		result, err := r.serve(ctx, run)
 		if err != nil {
-			return plugin.Result{}, explainTaken(err, r.whenTaken)
+			return plugin.Result{}, r.explain(ctx, err)
 		}
 		return result, nil
 	}
@@ -98,6 +101,20 @@ func (r *request) serve(ctx context.Context, run func(context.Context, *request)
 	result, err := run(ctx, r)
 	result.Notices = append(result.Notices, r.notices...)
 	return result, err
+}
+
+// explain turns an error into what every surface shows.
+func (r *request) explain(ctx context.Context, err error) *plugin.Error {
+	e := explainTaken(err, r.whenTaken)
+	if e.Hint != emptyTheTrash() {
+		return e
+	}
+	if pool, err := r.pools.existing(ctx, r.key); err == nil && pool != nil {
+		if _, bytes, err := pool.EmptyTrash(ctx, 0, true); err == nil && bytes == 0 {
+			return e.WithHint("free some space on the disk of %s, then try again; the trash is empty, and to delete a snapshot takes a little space, too", pool.Dir())
+		}
+	}
+	return e
 }
 
 // pool is the pool of the call, made where it is missing; not for a session that

@@ -32,8 +32,9 @@ type Client struct {
 	tls    func() *tls.Config
 	log    *slog.Logger
 
-	mu      sync.Mutex   // guards runtime
+	mu      sync.Mutex   // guards what follows
 	runtime *grpc.Server // nil until Configure
+	build   string       // "" until Configure
 	serving sync.WaitGroup
 }
 
@@ -73,7 +74,21 @@ func (c *Client) Configure(ctx context.Context, config plugin.Configuration, run
 		return err
 	}
 	resp, err := c.api.Configure(ctx, toConfiguration(config, id))
-	return outcome(ctx, c.peer, "Configure", resp, err)
+	if err := outcome(ctx, c.peer, "Configure", resp, err); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.build = resp.GetBuild()
+	return nil
+}
+
+// Build is the build that the plugin said it is when it was configured; "" before
+// that, and where it did not say.
+func (c *Client) Build() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.build
 }
 
 // serve offers runtime on a new stream of the broker and returns its id. The

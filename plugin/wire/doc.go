@@ -20,6 +20,24 @@
 // deadline of its own when its context brings none.
 //
 // The contract is proto/plugin/v1/plugin.proto; pluginv1 is generated from it.
+//
+// # Plugins in other languages
+//
+// A plugin that is not written in Go serves PluginService of that contract, and
+// the services of goplugin.proto, on one gRPC server without TLS. Its plugin.json
+// says "mux": false and "mtls": false. It is started with SESS_PLUGIN_COOKIE,
+// whose value is in [Handshake], and with PLUGIN_UNIX_SOCKET_DIR, the folder
+// where its socket may lie; only once it accepts connections it prints one line
+// to stdout, and nothing else ever:
+//
+//	1|1|unix|<path of the socket>|grpc
+//
+// Whatever it writes to stderr goes to the host's log. GRPCBroker.StartStream
+// tells it where the host's RuntimeService is, under the number that Configure
+// gives; the two may arrive in either order. Notify, Complete, Status and Drain
+// may be left unimplemented. It need not watch its stdin: the host runs it under a
+// guard, which ends it when the host is gone. tests/testdata/node-plugin is one in
+// JavaScript.
 package wire
 
 //go:generate npx --yes @bufbuild/buf@1.75.0 lint

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
@@ -59,6 +60,9 @@ func Serve(p plugin.Plugin, opts ServeOptions) {
 		VersionedPlugins: map[int]goplugin.PluginSet{
 			plugin.ProtocolVersion: {pluginName: &pluginSide{plugin: p, log: logger}},
 		},
+		// Each step of the connection is told at the level debug, six lines a start
+		// that nobody asked for; what goes wrong is of a higher one.
+		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Info, Output: os.Stderr, JSONFormat: true}),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(opts, serverOptions(onCall)...)...)
 		},

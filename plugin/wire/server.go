@@ -46,13 +46,20 @@ func (s *server) Describe(ctx context.Context, _ *pb.DescribeRequest) (*pb.Descr
 }
 
 func (s *server) Configure(ctx context.Context, req *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
-	return &pb.ConfigureResponse{Error: s.run(ctx, "Configure", func() error {
+	resp := &pb.ConfigureResponse{}
+	resp.Error = s.run(ctx, "Configure", func() error {
 		runtime, err := s.runtime(req.GetRuntimeId())
 		if err != nil {
 			return err
 		}
-		return s.plugin.Configure(ctx, fromConfiguration(req), runtime)
-	})}, nil
+		if err := s.plugin.Configure(ctx, fromConfiguration(req), runtime); err != nil {
+			return err
+		}
+		d, err := s.plugin.Describe(ctx)
+		resp.Build = d.Build
+		return err
+	})
+	return resp, nil
 }
 
 // runtime connects to the host's RuntimeService. The connection lives as long

@@ -51,21 +51,22 @@ func (b *Batch) Seal(c transcript.Sealed) error {
 	if len(c.Plain) > transcript.MaxPlain {
 		return fmt.Errorf("chunk %s has %d bytes, more than the limit of %d", c.ID, len(c.Plain), transcript.MaxPlain)
 	}
-	return b.add(c.ID, c.Kind, func() []byte { return Encode(c) })
+	return b.add(c.ID, c.Kind, c.Plain, nil)
 }
 
 // AddFrame adds a chunk that comes from elsewhere as a frame, which is checked
 // by SHA-256 at once: a *[DamagedError] otherwise. Nobody may write into frame
 // before the batch has ended.
 func (b *Batch) AddFrame(id transcript.ID, frame []byte) error {
-	kind, _, err := Decode(id, frame)
+	kind, err := verify(id, frame)
 	if err != nil {
 		return err
 	}
-	return b.add(id, kind, func() []byte { return frame })
+	return b.add(id, kind, nil, frame)
 }
 
-func (b *Batch) add(id transcript.ID, kind transcript.Kind, frame func() []byte) error {
+// add takes a chunk as plain bytes, which it copies, or as a frame.
+func (b *Batch) add(id transcript.ID, kind transcript.Kind, plain, frame []byte) error {
 	name, err := file(id)
 	if err != nil {
 		return err
@@ -87,9 +88,11 @@ func (b *Batch) add(id transcript.ID, kind transcript.Kind, frame func() []byte)
 		return err
 	}
 	b.seen[id] = true
+	buf := buffer()
+	*buf = append(*buf, plain...)
 	b.writers.Go(func() {
-		defer func() { <-b.slots }()
-		temp, err := b.write(id, name, frame)
+		defer func() { release(buf); <-b.slots }()
+		temp, err := b.write(id, name, kind, *buf, frame)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if temp != nil {
@@ -109,14 +112,20 @@ func (b *Batch) failure() error {
 }
 
 // write writes a chunk's file unless a good one is there.
-func (b *Batch) write(id transcript.ID, name string, frame func() []byte) (*durable.Temp, error) {
-	switch _, err := b.s.Frame(id); {
+func (b *Batch) write(id transcript.ID, name string, kind transcript.Kind, plain, frame []byte) (*durable.Temp, error) {
+	switch err := b.s.Check(id); {
 	case err == nil, errors.Is(err, transcript.ErrNewer):
 		return nil, nil
 	case !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged):
 		return nil, err
 	}
-	return durable.WriteTemp(b.s.fs, name, frame())
+	if frame == nil {
+		buf := buffer()
+		defer release(buf)
+		*buf = encode(*buf, kind, plain)
+		frame = *buf
+	}
+	return durable.WriteTemp(b.s.fs, name, frame)
 }
 
 // Commit makes the chunks visible, and durable before it returns, as well as all

@@ -14,12 +14,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"sess/store/chunk"
+	"sess/store/durable"
 	"sess/store/durable/durabletest"
 	"sess/store/transcript"
 )
@@ -800,5 +802,32 @@ func BenchmarkDecode64KB(b *testing.B) {
 		if _, _, err := chunk.Decode(c.ID, frame); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Who waits for a sweep that does not end, as one whose process was stopped, is
+// told in the end which process that is.
+func TestLockedNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	s, dir, _ := open(t)
+	unlock, ok, err := s.TryExclusive()
+	if !ok || err != nil {
+		t.Fatalf("TryExclusive = %t, %v", ok, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err = s.Shared(t.Context())
+	})
+	held, ok := errors.AsType[*durable.LockedError](err)
+	if !ok || held.Holder.PID != os.Getpid() || held.Holder.Operation != "sweep" || !strings.Contains(err.Error(), dir) {
+		t.Errorf("Shared during a sweep = %v, want that process %d sweeps", err, os.Getpid())
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if unlock, err = s.Shared(t.Context()); err != nil {
+		t.Fatalf("Shared after the sweep: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
 	}
 }

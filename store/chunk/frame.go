@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -24,13 +25,17 @@ const (
 	maxFrame = transcript.MaxPlain + transcript.MaxPlain/64 + headerSize + 64
 )
 
+// encoderWindow is more than a chunk has that is pressed in one block, and little
+// enough for many encoders at a time.
+const encoderWindow = 256 << 10
+
 // Encoders and decoders are costly to make, hold no state between two uses, and
-// are made when first needed.
+// are made when first needed. So are the buffers that they fill.
 var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 	encoders = sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		e, err := zstd.NewWriter(nil, zstd.WithWindowSize(encoderWindow), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 			zstd.WithLowerEncoderMem(true), zstd.WithSingleSegment(true), zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true))
 		if err != nil {
 			panic("chunk: " + err.Error()) // the options are constant
@@ -46,20 +51,42 @@ var (
 		}
 		return d
 	}}
+
+	buffers = sync.Pool{New: func() any { return new([]byte) }}
 )
+
+// maxBuffer is the largest buffer that is kept: all but the pieces of giant
+// records fit in.
+const maxBuffer = 512 << 10
+
+// buffer is an empty one; release gives it back.
+func buffer() *[]byte { return buffers.Get().(*[]byte) }
+
+func release(buf *[]byte) {
+	if cap(*buf) <= maxBuffer {
+		*buf = (*buf)[:0]
+		buffers.Put(buf)
+	}
+}
 
 // Encode returns the frame of a chunk, as it lies on the disk and travels
 // between stores.
 func Encode(s transcript.Sealed) []byte {
-	frame := make([]byte, headerSize, headerSize+len(s.Plain)/2+64)
+	return encode(nil, s.Kind, s.Plain)
+}
+
+// encode makes a frame in buf, which is empty.
+func encode(buf []byte, kind transcript.Kind, plain []byte) []byte {
+	var head [headerSize]byte
+	frame := append(slices.Grow(buf, headerSize+len(plain)/2+64), head[:]...)
 	binary.LittleEndian.PutUint32(frame, skippable)
 	binary.LittleEndian.PutUint32(frame[4:], payload)
 	copy(frame[8:], tag)
 	frame[12] = version
-	frame[13] = byte(s.Kind)
-	binary.LittleEndian.PutUint64(frame[14:], uint64(len(s.Plain)))
+	frame[13] = byte(kind)
+	binary.LittleEndian.PutUint64(frame[14:], uint64(len(plain)))
 	e := encoders.Get().(*zstd.Encoder)
-	frame = e.EncodeAll(s.Plain, frame)
+	frame = e.EncodeAll(plain, frame)
 	encoders.Put(e)
 	binary.LittleEndian.PutUint32(frame[22:], sum(frame))
 	return frame
@@ -114,14 +141,27 @@ func Check(frame []byte) (transcript.Kind, error) {
 // is used than the chunk may have. Errors are a *[DamagedError] or, for a frame
 // of a newer version, a *transcript.NewerError.
 func Decode(id transcript.ID, frame []byte) (transcript.Kind, []byte, error) {
-	kind, plain, err := decode(id, frame)
+	kind, plain, err := decode(nil, id, frame)
 	if err != nil {
 		return 0, nil, damaged(id, "", err)
 	}
 	return kind, plain, nil
 }
 
-func decode(id transcript.ID, frame []byte) (transcript.Kind, []byte, error) {
+// verify is [Decode] for who does not want the plain bytes.
+func verify(id transcript.ID, frame []byte) (transcript.Kind, error) {
+	buf := buffer()
+	defer release(buf)
+	kind, plain, err := decode(*buf, id, frame)
+	if err != nil {
+		return 0, damaged(id, "", err)
+	}
+	*buf = plain
+	return kind, nil
+}
+
+// decode unpacks into buf, which is empty, or into memory of its own.
+func decode(buf []byte, id transcript.ID, frame []byte) (transcript.Kind, []byte, error) {
 	kind, err := Check(frame)
 	if err != nil {
 		return 0, nil, err
@@ -131,8 +171,11 @@ func decode(id transcript.ID, frame []byte) (transcript.Kind, []byte, error) {
 	if err := h.Decode(frame[headerSize:]); err != nil || !h.HasFCS || h.FrameContentSize != uint64(size) {
 		return 0, nil, fmt.Errorf("what it holds does not say that it is %d plain bytes", size)
 	}
+	if buf == nil || cap(buf) < size {
+		buf = make([]byte, 0, size)
+	}
 	d := decoders.Get().(*zstd.Decoder)
-	plain, err := d.DecodeAll(frame[headerSize:], make([]byte, 0, size))
+	plain, err := d.DecodeAll(frame[headerSize:], buf)
 	decoders.Put(d)
 	if err != nil {
 		return 0, nil, fmt.Errorf("it does not unpack: %w", err)

@@ -77,18 +77,23 @@ func Open(fsys durable.FS, opts Options) *Store {
 const sweepTime = time.Minute
 
 // Shared takes the lock of the store shared. It waits for the end of a sweep, at
-// most a minute: then the error is durable.ErrLocked. The lock is held
-// from the first question for a chunk until the document that names it is
-// published, and keeps the sweep away.
+// most a minute: then the error is a *durable.LockedError that names who sweeps.
+// The lock is held from the first question for a chunk until the document that
+// names it is published, and keeps the sweep away.
 func (s *Store) Shared(ctx context.Context) (unlock func() error, err error) {
 	unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return unlock, err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := durable.MkdirAll(s.fs, folder); err != nil {
+			return nil, err
+		}
+		unlock, err = durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
 	}
-	if err := durable.MkdirAll(s.fs, folder); err != nil {
-		return nil, err
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, &durable.LockedError{
+			Path: "chunk folder " + filepath.Join(s.fs.Dir(), folder), Holder: durable.ReadHolder(s.fs, lock),
+		}
 	}
-	return durable.LockBriefly(ctx, s.fs, lock, durable.Shared, sweepTime)
+	return unlock, err
 }
 
 // TryExclusive takes the lock of the store exclusively if nobody holds it, and
@@ -97,7 +102,7 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return nil, false, err
 	}
-	unlock, err = s.fs.Lock(context.Background(), lock, durable.Exclusive, false)
+	unlock, err = durable.LockAs(context.Background(), s.fs, lock, "sweep", false)
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, false, nil
 	}
@@ -150,11 +155,14 @@ func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
 // Plain returns a chunk's plain bytes, checked by SHA-256. It is a
 // transcript.Loader. Errors: ErrMissing, *[DamagedError], transcript.ErrNewer.
 func (s *Store) Plain(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
 	if err != nil {
 		return nil, err
 	}
-	_, plain, err := decode(id, frame)
+	*buf = frame
+	_, plain, err := decode(nil, id, frame)
 	if err != nil {
 		return nil, damaged(id, where, err)
 	}
@@ -164,7 +172,7 @@ func (s *Store) Plain(id transcript.ID) ([]byte, error) {
 // Frame returns a chunk as it lies on the disk, checked by its fast checksum
 // only. Errors are those of Plain.
 func (s *Store) Frame(id transcript.ID) ([]byte, error) {
-	frame, where, err := s.read(id)
+	frame, where, err := s.read(nil, id)
 	if err != nil {
 		return nil, err
 	}
@@ -174,14 +182,30 @@ func (s *Store) Frame(id transcript.ID) ([]byte, error) {
 	return frame, nil
 }
 
-// read returns a chunk's file and where it lies.
-func (s *Store) read(id transcript.ID) (frame []byte, where string, err error) {
+// Check reads a chunk and checks it by its fast checksum. Errors are those of
+// Plain.
+func (s *Store) Check(id transcript.ID) error {
+	buf := buffer()
+	defer release(buf)
+	frame, where, err := s.read(*buf, id)
+	if err != nil {
+		return err
+	}
+	*buf = frame
+	if _, err := Check(frame); err != nil {
+		return damaged(id, where, err)
+	}
+	return nil
+}
+
+// read appends a chunk's file to buf, which is empty, and says where it lies.
+func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
 	name, err := file(id)
 	if err != nil {
 		return nil, "", err
 	}
 	where = filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
-	frame, err = durable.ReadFile(s.fs, name, maxFrame)
+	frame, err = durable.AppendFile(buf, s.fs, name, maxFrame)
 	if err == nil {
 		return frame, where, nil
 	}

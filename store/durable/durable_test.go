@@ -429,6 +429,27 @@ func TestFolderReplacedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestClosedFolder asks a folder that is closed for what needs more than a root.
+func TestClosedFolder(t *testing.T) {
+	t.Parallel()
+	fsys, err := durable.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fsys.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fsys.ReadDir("."); err == nil {
+		t.Error("ReadDir of a closed folder: nil, want an error")
+	}
+	if err := fsys.SyncDir("."); err == nil {
+		t.Error("SyncDir of a closed folder: nil, want an error")
+	}
+	if _, err := fsys.Lock(t.Context(), "lock", durable.Exclusive, false); err == nil {
+		t.Error("Lock in a closed folder: nil, want an error")
+	}
+}
+
 // TestReadDirAsksNothing lists a folder: of each entry it tells the kind, and
 // more only when asked, which never leaves the folder.
 func TestReadDirAsksNothing(t *testing.T) {

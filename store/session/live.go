@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -116,6 +117,7 @@ func (l *Live) load(id transcript.ID) ([]byte, error) {
 }
 
 func (l *Live) seal(s transcript.Sealed) error {
+	s.Plain = bytes.Clone(s.Plain)
 	l.pending = append(l.pending, s)
 	return nil
 }

@@ -1,13 +1,20 @@
 package snapshot_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sess/store/chunk"
 	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
+	"sess/store/transcript"
 )
 
 // counted opens a pool whose operations are counted; nothing is synced really.
@@ -28,10 +35,11 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 	for _, tt := range []struct {
 		kind        string
 		syncs, seal int // of a save that seals no chunk, and more of one that does
+		ops         int // of every kind, of one that seals none
 	}{
-		{"rolling", 2, 2},
-		{"new", 2, 2},
-		{"overwrite", 5, 2},
+		{"rolling", 2, 2, 18},
+		{"new", 2, 2, 20},
+		{"overwrite", 5, 2, 28},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
@@ -73,6 +81,9 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 						continue
 					}
 					quiet++
+					if got.Ops() > tt.ops {
+						t.Errorf("%d MB, save %d: %d operations, want at most %d: %s", mb, i, got.Ops(), tt.ops, got)
+					}
 					got.Written, got.ReadBack = 0, 0
 					if first == (durabletest.Counts{}) {
 						first = got
@@ -92,39 +103,54 @@ func TestSaveCostsTheSameAtEverySize(t *testing.T) {
 	}
 }
 
-// TestPoolStaysSmall saves a hundred turns, each under a name of its own that
-// takes the place of the one before, and weighs the folder.
+// TestPoolStaysSmall saves a hundred turns and weighs the folder against the
+// conversation as it would be pressed in one go.
 func TestPoolStaysSmall(t *testing.T) {
 	t.Parallel()
-	var n durabletest.Counter
-	p := counted(t, &n)
-	c := newTalk("s1").speak("x", 128, 8<<10)
-	for range 100 {
-		c.speak("x", 1, 8<<10).mustSave(t, p, snapshot.SaveRequest{Name: "a~", Rolling: true})
-	}
-	var chunks, all int64
-	err := filepath.WalkDir(p.Dir(), func(name string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		all += info.Size()
-		if filepath.Base(filepath.Dir(name)) == ".chunks" {
-			chunks += info.Size()
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if most := chunks + chunks/20 + 16<<20; all > most {
-		t.Errorf("the folder has %d bytes, want at most %d", all, most)
-	}
-	if ids := c.doc.InlineIDs(); len(ids) == 0 || chunks == 0 {
-		t.Fatal("nothing was sealed")
+	for _, tt := range []struct {
+		kind string
+		more int64 // bytes beyond 1.05 times the conversation
+	}{
+		{"rolling", 1 << 20}, // one document
+		{"new", 16 << 20},
+		{"overwrite", 16 << 20}, // the trash has the old ones
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			var n durabletest.Counter
+			p := counted(t, &n)
+			c := newTalk("s1").speak("x", 12<<7, 8<<10)
+			for i := range 100 {
+				r := snapshot.SaveRequest{Name: "a~", Rolling: tt.kind == "rolling", Overwrite: tt.kind == "overwrite"}
+				if tt.kind == "new" {
+					r.Name = snapshot.Name(fmt.Sprintf("n%d", i))
+				}
+				c.speak("x", 1, 8<<10).mustSave(t, p, r)
+			}
+			var all, pressed int64
+			err := filepath.WalkDir(p.Dir(), func(_ string, e os.DirEntry, err error) error {
+				if err != nil || e.IsDir() {
+					return err
+				}
+				info, err := e.Info()
+				if err == nil {
+					all += info.Size()
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range c.sealed {
+				pressed += int64(len(chunk.Encode(s)))
+			}
+			if len(c.sealed) < 100 {
+				t.Fatalf("%d chunks were sealed, want many", len(c.sealed))
+			}
+			if most := pressed + pressed/20 + tt.more; all > most {
+				t.Errorf("the folder has %d bytes, want at most %d: the conversation has %d", all, most, pressed)
+			}
+		})
 	}
 }
 
@@ -211,5 +237,76 @@ func TestListReadsHeads(t *testing.T) {
 	got := n.Take()
 	if want := (durabletest.Counts{Opened: snapshots, Listed: 1, ReadBack: snapshots << 12}); got != want {
 		t.Errorf("a list of %d: %s\nwant %s", snapshots, got, want)
+	}
+}
+
+// TestListAgainAsksForTimes counts what a second list asks of the disk: how each
+// file looks, and the head of those that look another way.
+func TestListAgainAsksForTimes(t *testing.T) {
+	t.Parallel()
+	const snapshots = 20
+	n := durabletest.Counter{Unsynced: true}
+	now := newClock() // of years to come: no file is young
+	p := openPool(t, filepath.Join(t.TempDir(), "pool"), snapshot.Options{FS: n.Open, Now: now.Now})
+	c := newTalk("s1").speak("x", 10, 1<<10)
+	for i := range snapshots {
+		c.mustSave(t, p, snapshot.SaveRequest{Name: snapshot.Name(fmt.Sprintf("n%02d", i))})
+	}
+	file := func(i int) string { return filepath.Join(p.Dir(), fmt.Sprintf("n%02d.sess.json", i)) }
+	list := func(want string, opened, stats int) []snapshot.Entry {
+		t.Helper()
+		n.Take()
+		entries, err := p.List(t.Context())
+		if err != nil || len(entries) != snapshots {
+			t.Fatalf("List %s: %d, %v", want, len(entries), err)
+		}
+		if got := n.Take(); got.Opened != opened || got.Stats != stats || got.Listed != 1 {
+			t.Errorf("a list of %d %s: %s\nwant %d opened and %d stats", snapshots, want, got, opened, stats)
+		}
+		return entries
+	}
+	noted := func(entries []snapshot.Entry, name snapshot.Name) string {
+		i := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Name == name })
+		return entries[i].Meta.Note
+	}
+	first := list("for the first time", snapshots, 0)
+	again := list("as it was", 0, snapshots)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("a second list differs (-first +second):\n%s", diff)
+	}
+	again[0].Meta.Tags = map[string]string{"mine": "now"} // what is given out is the caller's
+	again[0].Meta.Note = "mine"
+
+	if _, err := p.SetMeta(t.Context(), "n03", func(m *transcript.Meta) error { m.Note = "first"; return nil }, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := noted(list("with one changed", 1, snapshots), "n03"); got != "first" {
+		t.Errorf("the note of n03 is %q, want what was set", got)
+	}
+	list("after that", 0, snapshots)
+
+	// One that is so young that it could change again and look the same.
+	young := now.Now()
+	if err := os.Chtimes(file(3), young, young); err != nil {
+		t.Fatal(err)
+	}
+	list("with a young one", 1, snapshots)
+	list("with the same young one", 1, snapshots-1)
+	now.Add(time.Minute)
+	list("with one that was young", 1, snapshots-1)
+
+	// Somebody else's program changes one in place: it keeps its length and inode.
+	data, err := os.ReadFile(file(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte(`"A talk"`), []byte(`"B talk"`), 1)
+	if err := os.WriteFile(file(7), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	entries := list("with one changed in place", 1, snapshots)
+	i := slices.IndexFunc(entries, func(e snapshot.Entry) bool { return e.Name == "n07" })
+	if got := entries[i].Meta.Title; got != "B talk" {
+		t.Errorf("the title of n07 is %q, want B talk", got)
 	}
 }

@@ -101,6 +101,7 @@ func (c *talk) speak(mark string, n, size int) *talk {
 		add = append(add, r)
 	}
 	err := l.Append(add, func(s transcript.Sealed) error {
+		s.Plain = bytes.Clone(s.Plain)
 		c.sealed[s.ID] = s
 		return nil
 	})

@@ -68,9 +68,10 @@ type Pool struct {
 
 	buffers sync.Pool // of *[]byte, to read documents into
 
-	mu     sync.Mutex      // guards recent and kept
+	mu     sync.Mutex      // guards recent, kept and listed
 	recent map[string]Name // by session: what Follow looks at
 	kept   []slot          // what was saved or read last, the newest last
+	listed map[Name]head   // what the last list read
 }
 
 // State says whether a snapshot can be used.
@@ -224,7 +225,12 @@ func (p *Pool) now() time.Time { return p.opts.Now().UTC().Truncate(time.Millise
 // not, as when its process was stopped, ends the wait with a
 // *durable.LockedError that names it.
 func (p *Pool) lock(ctx context.Context, operation string) (unlock func(), err error) {
-	wait, cancel := context.WithTimeout(ctx, lockWait)
+	return p.lockFor(ctx, operation, lockWait)
+}
+
+// lockFor is lock for those with a patience of their own.
+func (p *Pool) lockFor(ctx context.Context, operation string, patience time.Duration) (unlock func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	release, err := durable.LockAs(wait, p.fs, namesLock, operation, true)
 	if held, ok := errors.AsType[*durable.LockedError](err); ok {
@@ -276,7 +282,8 @@ func (p *Pool) Count() (int, error) {
 }
 
 // List returns all snapshots, the one updated last first. It reads only the
-// heads of the files. Damaged ones and those of a newer version are listed with
+// heads of the files, and of those that look as they did when the list before
+// read them nothing. Damaged ones and those of a newer version are listed with
 // their state.
 func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	names, err := p.names()
@@ -285,13 +292,14 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	}
 	all := make([]Entry, len(names))
 	gone := make([]bool, len(names)) // since the folder was read
+	known, heads := p.heads(), make([]head, len(names))
 	var readers sync.WaitGroup
 	part := max(minPart, (len(names)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	for from := 0; from < len(names); from += part {
 		readers.Go(func() {
 			for i := from; i < min(from+part, len(names)) && ctx.Err() == nil; i++ {
 				var err error
-				all[i], err = p.entry(names[i], fileOf(names[i]))
+				all[i], heads[i], err = p.describe(names[i], known)
 				gone[i] = errors.Is(err, fs.ErrNotExist)
 			}
 		})
@@ -301,11 +309,16 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 		return nil, context.Cause(ctx)
 	}
 	entries := make([]Entry, 0, len(all))
+	known = make(map[Name]head, len(all))
 	for i, e := range all {
 		if !gone[i] {
 			entries = append(entries, e)
 		}
+		if heads[i].info != nil {
+			known[names[i]] = heads[i]
+		}
 	}
+	p.setHeads(known)
 	slices.SortFunc(entries, newestFirst)
 	return entries, nil
 }
@@ -320,15 +333,21 @@ func newestFirst(a, b Entry) int {
 // entry describes the document in file. The only error is fs.ErrNotExist: what
 // else is wrong with it is its state.
 func (p *Pool) entry(name Name, file string) (Entry, error) {
+	e, _, err := p.entryInfo(name, file)
+	return e, err
+}
+
+// entryInfo is entry that says how the file looked when it was read, if it was.
+func (p *Pool) entryInfo(name Name, file string) (Entry, fs.FileInfo, error) {
 	e := Entry{Name: name, State: StateOK, File: p.path(file)}
-	doc, err := p.head(file)
+	doc, info, err := p.head(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return e, err
+		return e, nil, err
 	}
 	if err == nil {
 		e.Meta = doc.Meta
 		e.Future = e.Meta.UpdatedAt.After(p.opts.Now())
-		return e, nil
+		return e, info, nil
 	}
 	e.State, e.Problem = StateDamaged, reason(err)
 	if newer, ok := errors.AsType[*transcript.NewerError](err); ok {
@@ -337,29 +356,36 @@ func (p *Pool) entry(name Name, file string) (Entry, error) {
 	if info, err := p.fs.Stat(file); err == nil {
 		e.Meta.UpdatedAt = info.ModTime().UTC().Truncate(time.Millisecond)
 	}
-	return e, nil
+	return e, nil, nil
 }
 
-// head reads as much of a document as its meta needs.
-func (p *Pool) head(file string) (*transcript.Document, error) {
+// head reads as much of a document as its meta needs, and says how the file
+// looked before.
+func (p *Pool) head(file string) (*transcript.Document, fs.FileInfo, error) {
+	var first fs.FileInfo
 	for _, n := range []int{headBytes, longHead} {
 		head, info, err := durable.ReadHead(p.fs, file, n)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if first == nil {
+			first = info
 		}
 		if int64(len(head)) == info.Size() {
-			return transcript.Decode(head)
+			doc, err := transcript.Decode(head)
+			return doc, first, err
 		}
 		doc, complete, err := transcript.DecodeHead(head)
 		if err != nil || complete {
-			return doc, err
+			return doc, first, err
 		}
 	}
 	data, err := durable.ReadFile(p.fs, file, maxDocument)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return transcript.Decode(data)
+	doc, err := transcript.Decode(data)
+	return doc, first, err
 }
 
 // reason is an error's text without the path that the reader knows.
@@ -587,7 +613,7 @@ func (p *Pool) Check(ctx context.Context, s *Snapshot, progress Progress) error 
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if _, err := p.chunks.Frame(id); err != nil {
+		if err := p.chunks.Check(id); err != nil {
 			return damaged(err)
 		}
 		if progress != nil {

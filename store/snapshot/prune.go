@@ -109,7 +109,7 @@ func (p *Pool) evict(r *PruneReport, o PruneOptions) error {
 	var slots []slot
 	var reasons []string
 	for _, d := range plan {
-		doc, err := p.head(fileOf(d.Entry.Name))
+		doc, _, err := p.head(fileOf(d.Entry.Name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // somebody else removed it
 		}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sess/store/chunk"
@@ -177,6 +178,9 @@ type SaveRequest struct {
 	// MergeMeta, if set, adjusts the new Meta after the rules of Overwrite; old is
 	// nil when the name is free or its file damaged.
 	MergeMeta func(old, new *transcript.Meta)
+	// Patience is how long Save waits for somebody who holds the names lock; 0 is
+	// as long as every other change does, 15 seconds.
+	Patience time.Duration
 	// Op says who asked, for the record of an overwrite.
 	Op *OpInfo
 	// BackupFor makes the snapshot the backup of an open operation: the record
@@ -256,7 +260,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	}
 	defer func() { _ = tmp.Discard() }()
 
-	unlock, err := p.lock(ctx, "save")
+	unlock, err := p.lockFor(ctx, "save", cmp.Or(r.Patience, lockWait))
 	if err != nil {
 		return Entry{}, err
 	}

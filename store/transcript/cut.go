@@ -58,7 +58,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", byte(k))
 }
 
-// Sealed is a chunk to be stored. Nobody writes into Plain.
+// Sealed is a chunk to be stored. Plain is lent: nobody writes into it, and who
+// takes the chunk copies what is to be kept.
 type Sealed struct {
 	ID    ID
 	Kind  Kind
@@ -68,8 +69,8 @@ type Sealed struct {
 // Loader returns the plain bytes of a chunk, which nobody writes into.
 type Loader func(id ID) ([]byte, error)
 
-// Sealer takes a chunk to be stored. The chunks that an index chunk names come
-// before it.
+// Sealer takes a chunk to be stored, whose Plain it has until it returns. The
+// chunks that an index chunk names come before it.
 type Sealer func(Sealed) error
 
 // ErrNewline is returned for a record that has a newline in it.
@@ -156,6 +157,7 @@ type cutter struct {
 	refs []Ref    // of what is sealed
 	open []Record // not sealed yet; never empty after a record that is no giant
 	size int      // plain bytes of open
+	buf  []byte   // for the plain bytes of one chunk after the other
 }
 
 // closes reports whether a boundary lies between the open records and a next
@@ -190,10 +192,14 @@ func (c *cutter) addAll(records []Record) error {
 
 // seal makes the open records a chunk.
 func (c *cutter) seal() error {
-	plain := make([]byte, 0, c.size)
+	if c.buf == nil {
+		c.buf = make([]byte, 0, max(c.size, MaxChunk))
+	}
+	plain := c.buf[:0]
 	for _, r := range c.open {
 		plain = append(append(plain, r...), '\n')
 	}
+	c.buf = plain
 	ref := Ref{Records: len(c.open), Bytes: int64(c.size)}
 	id, err := c.put(KindRecords, plain)
 	if err != nil {

@@ -204,6 +204,7 @@ func FuzzDigest(f *testing.F) {
 	f.Add("=a 1\n=b 2\nm{}\nmx\nh1", "h1\n=b 2\nm{}\n=a 1\nmx")
 	f.Add("mab\nmc", "ma\nmbc")
 	f.Add("ma\nmb", "mb\nma")
+	f.Add("ma", "ha")
 	f.Add("ma\nhb", "mb\nha")
 	f.Add("=a 1", "=a  1")
 	f.Add("=\u00e9 1", "=e\u0301 1")

@@ -41,6 +41,7 @@ func (m *memory) seal(s transcript.Sealed) error {
 			}
 		}
 	}
+	s.Plain = bytes.Clone(s.Plain)
 	m.chunks[s.ID] = s
 	return nil
 }

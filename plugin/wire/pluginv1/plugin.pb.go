@@ -301,8 +301,11 @@ func (x *ConfigureRequest) GetRuntimeId() uint32 {
 }
 
 type ConfigureResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Error *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// The build, as Describe tells it: a host that knows what this build says of
+	// itself does not ask. It may be left out.
+	Build         string `protobuf:"bytes,2,opt,name=build,proto3" json:"build,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -342,6 +345,13 @@ func (x *ConfigureResponse) GetError() *Error {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *ConfigureResponse) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
 }
 
 type Call struct {
@@ -3033,9 +3043,10 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"background\x18\x04 \x01(\bR\n" +
 	"background\x12\x1d\n" +
 	"\n" +
-	"runtime_id\x18\x05 \x01(\rR\truntimeId\";\n" +
+	"runtime_id\x18\x05 \x01(\rR\truntimeId\"Q\n" +
 	"\x11ConfigureResponse\x12&\n" +
-	"\x05error\x18\x01 \x01(\v2\x10.plugin.v1.ErrorR\x05error\"\xde\x01\n" +
+	"\x05error\x18\x01 \x01(\v2\x10.plugin.v1.ErrorR\x05error\x12\x14\n" +
+	"\x05build\x18\x02 \x01(\tR\x05build\"\xde\x01\n" +
 	"\x04Call\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\fR\x04argv\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +

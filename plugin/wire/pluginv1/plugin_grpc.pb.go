@@ -44,8 +44,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PluginService is served by the plugin. Describe and Configure come first,
-// once each; then the rest, concurrently. A plugin may leave Notify, Complete,
+// PluginService is served by the plugin. Configure comes first, once, and before
+// it Describe, unless the host knows the answer; then the rest, concurrently. A plugin may leave Notify, Complete,
 // Status and Drain unimplemented.
 type PluginServiceClient interface {
 	// Describe answers without side effects.
@@ -151,8 +151,8 @@ func (c *pluginServiceClient) Drain(ctx context.Context, in *DrainRequest, opts 
 // All implementations must embed UnimplementedPluginServiceServer
 // for forward compatibility.
 //
-// PluginService is served by the plugin. Describe and Configure come first,
-// once each; then the rest, concurrently. A plugin may leave Notify, Complete,
+// PluginService is served by the plugin. Configure comes first, once, and before
+// it Describe, unless the host knows the answer; then the rest, concurrently. A plugin may leave Notify, Complete,
 // Status and Drain unimplemented.
 type PluginServiceServer interface {
 	// Describe answers without side effects.

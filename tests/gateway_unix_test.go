@@ -1,0 +1,164 @@
+//go:build unix
+
+package tests
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Every signal that means an end ends the gateway in order, and its plugins with
+// it; the second one of them is not waited for.
+func TestGatewaySignals(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t)
+			g := u.gateway()
+			u.do("list") // the plugin runs
+			if err := g.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if exit := g.end(); exit != 0 || g.stderr.Len() > 0 {
+				t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+			}
+			if log := u.log(); strings.Count(log, "plugin ended") != 1 || !strings.Contains(log, "gateway stopped") {
+				t.Errorf("the log does not tell of an end in order:\n%s", log)
+			}
+			if _, err := os.Lstat(g.Socket); !os.IsNotExist(err) {
+				t.Errorf("the socket is left (%v)", err)
+			}
+		})
+	}
+}
+
+// Under nohup a terminal that closes ends nothing.
+func TestGatewayUnderNohup(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.prepare = func(cmd *exec.Cmd) {
+		if slices.Contains(cmd.Args, "run") {
+			cmd.Args = append([]string{sh, "-c", `trap "" HUP; exec "$0" "$@"`}, append([]string{u.bin}, cmd.Args[1:]...)...)
+			cmd.Path = sh
+		}
+	}
+	g := u.gateway()
+	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	var s gatewayStatus
+	if u.answer(&s, "gateway", "status"); s.State != "running" {
+		t.Errorf("status after SIGHUP: %+v", s)
+	}
+	u.do("gateway", "stop")
+	if exit := g.end(); exit != 0 {
+		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+	}
+}
+
+// A gateway that was killed leaves a socket and its record: commands work without
+// it, no plugin lives on, and the next start takes the place.
+func TestGatewayKilled(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	g := u.gateway()
+	u.chat("hello")
+	u.do("save", "a")
+	var plugins []struct{ PID int }
+	u.answer(&plugins, "plugins", "list")
+	if len(plugins) != 1 || plugins[0].PID == 0 {
+		t.Fatalf("plugins: %+v", plugins)
+	}
+	if err := g.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = g.cmd.Wait()
+	waitFor(t, "the plugin's end", func() bool { return syscall.Kill(plugins[0].PID, 0) != nil })
+	if info, err := os.Lstat(g.Socket); err != nil || info.Mode().Type() != os.ModeSocket {
+		t.Fatalf("the socket of a killed gateway: %v, %v", info, err)
+	}
+	if stdout, stderr, exit := u.run("list", "-q"); exit != 0 || stderr != "" || !strings.Contains(stdout, "a ") {
+		t.Errorf("list without it: status %d\n%s%s", exit, stdout, stderr)
+	}
+	var s gatewayStatus
+	if u.answer(&s, "gateway", "status"); s.State != "stopped" {
+		t.Errorf("status: %+v", s)
+	}
+	g = u.gateway()
+	if got := u.names(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("list through the next one: %v", got)
+	}
+	if info, err := os.Lstat(g.Socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v; want 0600", info, err)
+	}
+}
+
+// A gateway that is stopped has the lock and does not answer: commands work
+// without it and say so, and its own verbs say what to do.
+func TestGatewayHangs(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	g := u.gateway()
+	u.chat("hello")
+	if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	who := "does not answer: process " + strconv.Itoa(g.PID) + ", " + g.Address
+	stdout, stderr, exit := u.run("list")
+	if exit != 0 || !strings.Contains(stderr, who) || !strings.Contains(stderr, "this was done without it") {
+		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	}
+	var s gatewayStatus
+	if u.answer(&s, "gateway", "status"); s.State != "unreachable" || s.PID != g.PID {
+		t.Errorf("status: %+v", s)
+	}
+	var stuck failure
+	u.fails(9, &stuck, "gateway", "stop")
+	if !strings.Contains(stuck.Error, who) || !strings.Contains(stuck.Hint, "kill "+strconv.Itoa(g.PID)) {
+		t.Errorf("stop: %+v", stuck)
+	}
+	if err := g.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	u.do("gateway", "stop")
+	if exit := g.end(); exit != 0 {
+		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+	}
+}
+
+// A socket that somebody else answers at is not taken for the gateway.
+func TestForeignSocket(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	l, err := net.Listen("unix", filepath.Join(u.home, "gateway.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("220 mail.example ESMTP\r\n"))
+			_ = c.Close()
+		}
+	}()
+	if stdout, stderr, exit := u.run("list", "--json"); exit != 0 || stderr != "" || strings.TrimSpace(stdout) != "[]" {
+		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	}
+}
