@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -16,14 +17,15 @@ import (
 
 	"sess/host"
 	"sess/host/chat"
+	"sess/host/client"
 	"sess/plugin"
 	"sess/plugin/sess"
 	"sess/surfaces"
 )
 
-// client is somebody who works with the snapshots of a session, all the time and
+// worker is somebody who works with the snapshots of a session, all the time and
 // by one surface.
-type client struct {
+type worker struct {
 	name    string // the beginning of its snapshots' names
 	surface string
 	session string
@@ -41,25 +43,26 @@ func TestManyClients(t *testing.T) {
 	const many, sessions, rounds = 64, 8, 3
 	u := newUser(t)
 	u.askNobody()
-	s := serve(t, u)
+	w := u.serve() // in this process, where the race detector sees it
 	description, err := sess.New(sess.Options{}).Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, u: u, gateway: s, spec: &description.Spec}
+	f := &fleet{t: t, u: u, host: w.host, gateway: asker{w.url, webToken}, spec: &description.Spec}
 	kinds := []struct {
 		surface string
 		open    func(session string) func(string, map[string]any) (json.RawMessage, plugin.Code)
 	}{
 		{"HTTP", f.http}, {"tool", f.tool}, {"slash", f.slash}, {"model", f.model}, {"command line", f.typed},
+		{"RPC over HTTP", f.rpc}, {"RPC over WebSocket", f.dispatch},
 	}
 	for i := range sessions {
 		f.say(fmt.Sprintf("s%d", i))
 	}
-	var clients []*client
+	var clients []*worker
 	for i := range many {
 		kind := kinds[i%len(kinds)]
-		c := &client{name: fmt.Sprintf("c%02d", i), surface: kind.surface, session: fmt.Sprintf("s%d", i%sessions)}
+		c := &worker{name: fmt.Sprintf("c%02d", i), surface: kind.surface, session: fmt.Sprintf("s%d", i%sessions)}
 		if kind.surface == "model" { // a turn has its session for itself
 			c.session = c.name
 		}
@@ -98,11 +101,8 @@ func TestManyClients(t *testing.T) {
 			want[name] = c.session
 		}
 	}
-	status, body, _ := s.ask("GET", "/sess/list", nil)
 	var list []entry
-	if err := json.Unmarshal(body, &list); err != nil || status != 200 {
-		t.Fatalf("the list has status %d: %v\n%s", status, err, body)
-	}
+	f.get("/sess/list", &list)
 	for _, e := range list {
 		got[e.Name] = e.SessionID
 		if e.State != "ok" || e.Note != "of "+e.Name || e.Title != "I am "+e.SessionID {
@@ -119,13 +119,12 @@ func TestManyClients(t *testing.T) {
 			t.Errorf("%s was deleted or never made, and is there", name)
 		}
 	}
-	status, body, _ = s.ask("GET", "/sess/verify", nil)
 	var verified struct {
 		Checked  int
 		Problems []json.RawMessage
 	}
-	if err := json.Unmarshal(body, &verified); err != nil || status != 200 || len(verified.Problems) > 0 || verified.Checked < len(list) {
-		t.Errorf("verify has status %d: %v\n%s", status, err, body)
+	if f.get("/sess/verify", &verified); len(verified.Problems) > 0 || verified.Checked < len(list) {
+		t.Errorf("verify says %+v", verified)
 	}
 	if _, restarts := f.plugin(); restarts != 1 {
 		t.Errorf("the plugin has started again %d times, want once", restarts)
@@ -136,7 +135,7 @@ func TestManyClients(t *testing.T) {
 type entry struct{ Name, SessionID, Note, Title, State string }
 
 // work saves, looks, copies and deletes, and checks each answer.
-func (c *client) work(t *testing.T, round int) {
+func (c *worker) work(t *testing.T, round int) {
 	name := fmt.Sprintf("%s-%d", c.name, round)
 	code := c.write("save", map[string]any{"name": name, "note": "of " + name}, plugin.Exists)
 	if code != "" {
@@ -176,7 +175,7 @@ func (c *client) work(t *testing.T, round int) {
 
 // write makes a change. One whose plugin went away may have been made or not, so
 // it is asked for again; done is the code that says that it was.
-func (c *client) write(verb string, fields map[string]any, done plugin.Code) plugin.Code {
+func (c *worker) write(verb string, fields map[string]any, done plugin.Code) plugin.Code {
 	_, code := c.call(verb, fields)
 	for range 5 {
 		if code != plugin.Unavailable {
@@ -193,26 +192,32 @@ func (c *client) write(verb string, fields map[string]any, done plugin.Code) plu
 type fleet struct {
 	t       *testing.T
 	u       *user
-	gateway *served
+	host    *host.Host
+	gateway asker
 	spec    *plugin.Spec
+}
+
+// get asks for a document that must be there.
+func (f *fleet) get(path string, into any) {
+	status, body, err := f.gateway.ask(f.t.Context(), http.MethodGet, path, nil)
+	if err = errors.Join(err, json.Unmarshal(body, into)); err != nil || status != http.StatusOK {
+		f.t.Errorf("GET %s: status %d: %v\n%s", path, status, err, body)
+	}
 }
 
 // plugin tells about the process of the sess plugin.
 func (f *fleet) plugin() (pid, restarts int) {
-	_, body, _ := f.gateway.ask("GET", "/plugins/list", nil)
 	var rows []struct {
 		ID            string
 		PID, Restarts int
 	}
-	if err := json.Unmarshal(body, &rows); err != nil {
-		f.t.Errorf("plugins list: %v\n%s", err, body)
-	}
+	f.get("/plugins/list", &rows)
 	for _, row := range rows {
 		if row.ID == "sess" {
 			return row.PID, row.Restarts
 		}
 	}
-	f.t.Errorf("there is no plugin sess:\n%s", body)
+	f.t.Errorf("there is no plugin sess: %+v", rows)
 	return 0, 0
 }
 
@@ -242,10 +247,13 @@ func (f *fleet) http(session string) func(string, map[string]any) (json.RawMessa
 	return func(verb string, fields map[string]any) (json.RawMessage, plugin.Code) {
 		v, _ := f.spec.Find([]string{verb})
 		fields["session"] = session
-		status, body := f.gateway.route("/sess/"+verb, v.Effect == plugin.EffectRead, fields)
+		status, body, err := f.gateway.route(f.t.Context(), "/sess/"+verb, v.Effect == plugin.EffectRead, fields)
 		var failed shownFailure
-		if status != 200 && json.Unmarshal(body, &failed) != nil {
-			f.t.Errorf("%s: status %d: %s", verb, status, body)
+		if status != http.StatusOK {
+			err = errors.Join(err, json.Unmarshal(body, &failed))
+		}
+		if err != nil {
+			f.t.Errorf("%s: status %d: %v: %s", verb, status, err, body)
 		}
 		return f.answered(body, failed.Code, v.Effect)
 	}
@@ -254,15 +262,46 @@ func (f *fleet) http(session string) func(string, map[string]any) (json.RawMessa
 func (f *fleet) tool(session string) func(string, map[string]any) (json.RawMessage, plugin.Code) {
 	return func(verb string, fields map[string]any) (json.RawMessage, plugin.Code) {
 		fields["action"] = verb
-		_, body, _ := f.gateway.ask("POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": fields, "session": session})
+		_, body, err := f.gateway.ask(f.t.Context(), http.MethodPost, "/tools/invoke", map[string]any{"tool": "sess_manage", "args": fields, "session": session})
 		var answer struct {
 			Result struct{ Data json.RawMessage }
 			Error  struct{ Code plugin.Code }
 		}
-		if err := json.Unmarshal(body, &answer); err != nil {
+		if err := errors.Join(err, json.Unmarshal(body, &answer)); err != nil {
 			f.t.Errorf("%s: %v\n%s", verb, err, body)
 		}
 		return answer.Result.Data, answer.Error.Code
+	}
+}
+
+func (f *fleet) rpc(session string) func(string, map[string]any) (json.RawMessage, plugin.Code) {
+	return func(verb string, fields map[string]any) (json.RawMessage, plugin.Code) {
+		v, _ := f.spec.Find([]string{verb})
+		fields["action"], fields["session"] = verb, session
+		answer, err := f.gateway.rpc(f.t.Context(), "sess.invoke", fields)
+		if err != nil {
+			f.t.Errorf("%s: %v", verb, err)
+			return nil, plugin.Internal
+		}
+		if answer.Error != nil {
+			return nil, plugin.Code(answer.Error.Data.Code)
+		}
+		return f.answered(answer.Result, "", v.Effect)
+	}
+}
+
+func (f *fleet) dispatch(session string) func(string, map[string]any) (json.RawMessage, plugin.Code) {
+	conn, err := client.Dial(f.t.Context(), client.Options{URL: f.gateway.url, Token: f.gateway.token})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close() }) // the server ends with the test as well, and may be faster
+	return func(verb string, fields map[string]any) (json.RawMessage, plugin.Code) {
+		res, err := conn.Dispatch(f.t.Context(), plugin.Call{Argv: append([]string{"sess"}, f.words(verb, fields)...), Session: session}, nil)
+		if err != nil {
+			return nil, plugin.AsError(err).Code
+		}
+		return res.Data, ""
 	}
 }
 
@@ -293,7 +332,7 @@ func (f *fleet) typed(session string) func(string, map[string]any) (json.RawMess
 // events.
 func (f *fleet) chat(session string) (c *chat.Chat, events *[]chat.Event) {
 	events = new([]chat.Event)
-	c, err := f.gateway.host.OpenChat(f.t.Context(), host.ChatOptions{
+	c, err := f.host.OpenChat(f.t.Context(), host.ChatOptions{
 		Session: session, Out: chat.SinkFunc(func(e chat.Event) { *events = append(*events, e) }),
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,7 +29,7 @@ func TestModelWalksALongList(t *testing.T) {
 	}
 	u.chat(lines...)
 	slices.Reverse(all)
-	s := serve(t, u)
+	s := asker{u.serve().url, webToken}
 
 	for _, tt := range []struct {
 		name string
@@ -55,7 +56,7 @@ func TestModelWalksALongList(t *testing.T) {
 			if after != "" {
 				args["after"] = after
 			}
-			status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": args})
+			status, body, err := s.ask(t.Context(), "POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": args})
 			var answer struct {
 				Result struct {
 					Text string
@@ -63,7 +64,7 @@ func TestModelWalksALongList(t *testing.T) {
 					Page plugin.Page
 				}
 			}
-			if err := json.Unmarshal(body, &answer); err != nil || status != 200 || answer.Result.Page.Total != many {
+			if err := errors.Join(err, json.Unmarshal(body, &answer)); err != nil || status != 200 || answer.Result.Page.Total != many {
 				t.Fatalf("the answer has status %d: %v\n%s", status, err, body)
 			}
 			return answer.Result.Text + string(answer.Result.Data), string(answer.Result.Data), answer.Result.Page.Next
@@ -99,8 +100,11 @@ func modelAnswer(text string) (said string, data json.RawMessage, code plugin.Co
 		return text, nil, plugin.Code(code)
 	}
 	at := strings.LastIndex("\n\n"+text, "\n\n") // the data is one line
-	said = strings.TrimSpace(text[:max(0, at-2)])
-	return modelNote.ReplaceAllString(said, ""), json.RawMessage(text[at:]), ""
+	said, data = strings.TrimSpace(text[:max(0, at-2)]), json.RawMessage(text[at:])
+	if !json.Valid(data) {
+		said, data = text, nil
+	}
+	return modelNote.ReplaceAllString(said, ""), data, ""
 }
 
 var modelNote = regexp.MustCompile(`(?m)\n(note: |to go on, call again ).*`)
