@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sess/plugin"
@@ -35,6 +36,11 @@ type Line struct {
 	// Project and Session hold where Args name none.
 	Project string `json:"project,omitempty"`
 	Session string `json:"session,omitempty"`
+	// AtHome is the home whose gateway is meant, and StartBy the time after which
+	// the writer goes on without it. A gateway refuses a line that is for another
+	// one, or that it reads too late. Zero values leave both open.
+	AtHome  string    `json:"atHome,omitempty"`
+	StartBy time.Time `json:"startBy,omitzero"`
 	// HelpOnly is why nothing but help can be had; nil: everything can.
 	HelpOnly *plugin.Error `json:"-"`
 }
@@ -42,7 +48,7 @@ type Line struct {
 // Portable reports whether l can be sent to another process: JSON has no bytes
 // that are not UTF-8.
 func (l *Line) Portable() bool {
-	for _, s := range append([]string{l.Home, l.Cwd, l.Project, l.Session}, l.Args...) {
+	for _, s := range append([]string{l.Home, l.Cwd, l.Project, l.Session, l.AtHome}, l.Args...) {
 		if !utf8.ValidString(s) {
 			return false
 		}
@@ -62,6 +68,8 @@ type Reply struct {
 	// OtherHome is set when the verbs show that another home is meant than the
 	// line's: this one, "" being the usual one. Nothing was done.
 	OtherHome *string
+	// Refused is set when a gateway did not take the line. Nothing was done.
+	Refused bool
 }
 
 // CommandLine answers a line. caller says how far whoever wrote it is trusted.
@@ -309,6 +317,7 @@ type replyWire struct {
 	Quiet   bool          `json:"quiet,omitempty"`
 	Own     []string      `json:"own,omitempty"`
 	Home    *string       `json:"otherHome,omitempty"`
+	Refused bool          `json:"refused,omitempty"`
 	Error   *errorWire    `json:"error,omitempty"`
 }
 
@@ -325,7 +334,7 @@ type errorWire struct {
 func (r Reply) MarshalJSON() ([]byte, error) {
 	w := replyWire{
 		Text: r.Result.Text, Data: r.Result.Data, Notices: r.Result.Notices, Page: r.Result.Page,
-		Effect: r.Effect, JSON: r.JSON, Quiet: r.Quiet, Own: r.Own, Home: r.OtherHome,
+		Effect: r.Effect, JSON: r.JSON, Quiet: r.Quiet, Own: r.Own, Home: r.OtherHome, Refused: r.Refused,
 	}
 	if r.Err != nil {
 		e := plugin.AsError(r.Err)
@@ -348,7 +357,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 	}
 	*r = Reply{
 		Result: plugin.Result{Text: w.Text, Data: w.Data, Notices: w.Notices, Page: w.Page},
-		Effect: w.Effect, JSON: w.JSON, Quiet: w.Quiet, Own: w.Own, OtherHome: w.Home,
+		Effect: w.Effect, JSON: w.JSON, Quiet: w.Quiet, Own: w.Own, OtherHome: w.Home, Refused: w.Refused,
 	}
 	if w.Error != nil {
 		e := &plugin.Error{Code: w.Error.Code, Message: w.Error.Message, Hint: w.Error.Hint, Details: w.Error.Details}

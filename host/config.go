@@ -158,7 +158,7 @@ func (c *Config) parse(data []byte) (any, error) {
 	if data == nil {
 		return map[string]any{}, nil
 	}
-	std, err := hujson.Standardize(data)
+	std, err := hujson.Standardize(bytes.Clone(data)) // which writes over what it gets
 	if err != nil {
 		return nil, configError(c.path, []string{strings.TrimPrefix(err.Error(), "hujson: ")})
 	}

@@ -2,10 +2,10 @@ package host
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/tailscale/hujson"
@@ -56,91 +56,112 @@ func (h *Host) setEnabled(id string, on *bool, found []candidate) (bool, error) 
 
 // editEntry sets or removes what a configuration says of a plugin.
 func editEntry(text []byte, id string, on *bool) ([]byte, error) {
-	fresh := len(bytes.TrimSpace(text)) == 0
-	if fresh {
+	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
 	}
-	v, err := hujson.Parse(text)
+	v, err := hujson.Parse(bytes.Clone(text))
 	if err != nil {
 		return nil, err
 	}
-	steps := []string{"plugins", "entries", id, "enabled"}
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	at := func(n int) (pointer string) {
-		for _, step := range steps[:n] {
-			pointer += "/" + escape.Replace(step)
-		}
-		return pointer
-	}
+	object, path := &v, []string{"plugins", "entries", id, "enabled"}
 	if on == nil {
-		if v.Find(at(3)) == nil {
+		path = path[:3]
+	}
+	for depth, key := range path {
+		members, ok := object.Value.(*hujson.Object)
+		if !ok {
+			return nil, fmt.Errorf("%s is not an object", strings.Join(path[:depth], "."))
+		}
+		at := slices.IndexFunc(members.Members, func(m hujson.ObjectMember) bool {
+			name, ok := m.Name.Value.(hujson.Literal)
+			return ok && name.String() == key
+		})
+		last := depth == len(path)-1
+		switch {
+		case at < 0 && on == nil:
 			return text, nil
+		case at < 0:
+			value := fmt.Sprint(*on)
+			for _, outer := range slices.Backward(path[depth+1:]) {
+				value = fmt.Sprintf("{%q: %s}", outer, value)
+			}
+			err := appendMember(members, key, value, depth)
+			return v.Pack(), err
+		case last && on == nil:
+			removeMember(members, at)
+			return v.Pack(), nil
+		case last:
+			members.Members[at].Value.Value = hujson.Bool(*on)
+			return v.Pack(), nil
 		}
-		return patched(&v, "remove", at(3), nil)
+		object = &members.Members[at].Value
 	}
-	known := 0
-	for known < len(steps) && v.Find(at(known+1)) != nil {
-		known++
-	}
-	if known == len(steps) {
-		return patched(&v, "replace", at(known), *on)
-	}
-	var value any = *on
-	for i := len(steps) - 1; i > known; i-- {
-		value = map[string]any{steps[i]: value}
-	}
-	object := &v
-	if known > 0 {
-		object = v.Find(at(known))
-	}
-	members, ok := object.Value.(*hujson.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s is not an object", at(known))
-	}
-	indent := indentOf(members, known)
-	if _, err := patched(&v, "add", at(known+1), value); err != nil {
-		return nil, err
-	}
-	// The patch adds it without any blanks.
-	if last := &members.Members[len(members.Members)-1]; !bytes.HasSuffix(last.Name.BeforeExtra, []byte("\n")) {
-		last.Name.BeforeExtra = append(last.Name.BeforeExtra, '\n')
-	}
-	last := &members.Members[len(members.Members)-1]
-	last.Name.BeforeExtra = append(last.Name.BeforeExtra, indent...)
-	text, err = json.MarshalIndent(value, indent, "  ")
-	if err != nil {
-		return nil, err
-	}
-	if last.Value, err = hujson.Parse(text); err != nil {
-		return nil, err
-	}
-	last.Value.BeforeExtra = hujson.Extra(" ")
-	if !bytes.Contains(members.AfterExtra, []byte("\n")) {
-		members.AfterExtra = append(members.AfterExtra, "\n"+strings.TrimSuffix(indent, "  ")...)
-	}
-	return v.Pack(), nil
+	return nil, errors.New("the path of a plugin's entry is empty")
 }
 
-// patched applies one operation of a JSON patch.
-func patched(v *hujson.Value, op, at string, value any) ([]byte, error) {
-	patch, err := json.Marshal([]map[string]any{{"op": op, "path": at, "value": value}})
+// appendMember adds a member to the end of an object, laid out like those that
+// are there.
+func appendMember(o *hujson.Object, key, value string, depth int) error {
+	parsed, err := hujson.Parse([]byte(value))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := v.Patch(patch); err != nil {
-		return nil, err
+	m := hujson.ObjectMember{Name: hujson.Value{Value: hujson.String(key)}, Value: parsed}
+	m.Value.BeforeExtra = hujson.Extra(" ")
+	comment, end, lines := cutLast(o.AfterExtra)
+	switch n := len(o.Members); {
+	case n == 0 && !lines:
+		m.Name.BeforeExtra = hujson.Extra("\n" + strings.Repeat("  ", depth+1))
+		o.AfterExtra = append(o.AfterExtra, "\n"+strings.Repeat("  ", depth)...)
+	case !lines:
+		m.Name.BeforeExtra = hujson.Extra(" ")
+	default:
+		indent := strings.Repeat("  ", depth+1)
+		if n > 0 {
+			if _, before, ok := cutLast(o.Members[n-1].Name.BeforeExtra); ok {
+				line := strings.TrimPrefix(string(before), "\n")
+				indent = line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+			}
+		}
+		// A comment behind the last member stays behind it.
+		m.Name.BeforeExtra = append(slices.Clone(comment), "\n"+indent...)
+		o.AfterExtra = end
 	}
-	return v.Pack(), nil
+	if n := len(o.Members); n > 0 && o.Members[n-1].Value.AfterExtra != nil {
+		m.Value.AfterExtra = hujson.Extra{} // as hujson writes a comma at the end
+	}
+	o.Members = append(o.Members, m)
+	return nil
 }
 
-// indentOf is how deep the members of an object stand: as the last one does, or
-// two blanks for each level.
-func indentOf(o *hujson.Object, depth int) string {
-	if n := len(o.Members); n > 0 {
-		before := string(o.Members[n-1].Name.BeforeExtra)
-		if at := strings.LastIndex(before, "\n"); at >= 0 {
-			return before[at+1:]
+// removeMember takes a member out of an object and leaves the comments around it.
+func removeMember(o *hujson.Object, at int) {
+	gone := o.Members[at]
+	before, _, _ := cutLast(gone.Name.BeforeExtra)
+	o.Members = slices.Delete(o.Members, at, at+1)
+	if at < len(o.Members) {
+		next := &o.Members[at].Name
+		next.BeforeExtra = append(slices.Clone(before), next.BeforeExtra...)
+		return
+	}
+	o.AfterExtra = append(slices.Clone(before), o.AfterExtra...)
+	if at > 0 {
+		last := &o.Members[at-1].Value
+		switch {
+		case gone.Value.AfterExtra == nil:
+			o.AfterExtra = append(slices.Clone(last.AfterExtra), o.AfterExtra...)
+			last.AfterExtra = nil
+		case last.AfterExtra == nil:
+			last.AfterExtra = hujson.Extra{}
 		}
 	}
-	return strings.Repeat("  ", depth+1)
+}
+
+// cutLast splits blanks and comments before their last line end.
+func cutLast(extra hujson.Extra) (before, line hujson.Extra, found bool) {
+	at := bytes.LastIndexByte(extra, '\n')
+	if at < 0 {
+		return nil, extra, false
+	}
+	return extra[:at], extra[at:], true
 }

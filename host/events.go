@@ -279,7 +279,15 @@ func (h *Host) turnSink(agent string, out chat.Sink, shown func() (project, sess
 	return chat.SinkFunc(func(e chat.Event) {
 		if kind := kinds[e.Kind]; kind != "" {
 			project, session := shown()
-			h.events.publish(server.Event{Kind: kind, Agent: cmp.Or(agent, DefaultAgent), Project: project, Session: session})
+			about := struct {
+				Turn     string `json:"turn"`
+				Revision int64  `json:"revision,omitempty"`
+			}{e.Turn, e.Revision}
+			data, err := json.Marshal(about)
+			if err != nil {
+				data = nil // a string and a number can be encoded
+			}
+			h.events.publish(server.Event{Kind: kind, Agent: cmp.Or(agent, DefaultAgent), Project: project, Session: session, Data: data})
 		}
 		out.Event(e)
 	})

@@ -49,7 +49,7 @@ func TestEvents(t *testing.T) {
 	mustDispatch(t, h, "probe", "call", "events.publish", `{"kind": "probe.changed", "verb": "tick", "session": "one", "data": {"n": "1"}}`)
 	want := []string{
 		"1 probe.changed default/ new",
-		"2 session.replaced default/one",
+		`2 session.replaced default/one  {"revision":2}`,
 		"3 probe.changed default/one replace",
 		`4 sessions.changed default/one use {"id":"one","projectId":"default"}`,
 		`5 probe.changed default/one tick {"n":"1"}`,
@@ -137,7 +137,18 @@ func TestTurnEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := next(t, s, 2)
-	if !strings.Contains(got[0], "turn.started default/talk") || !strings.Contains(got[1], "turn.ended default/talk") {
+	var data [2]struct {
+		Turn     string
+		Revision int64
+	}
+	for i, e := range got {
+		_, about, _ := strings.Cut(e, "  ")
+		if err := json.Unmarshal([]byte(about), &data[i]); err != nil {
+			t.Errorf("%s: %v", e, err)
+		}
+	}
+	if !strings.Contains(got[0], "turn.started default/talk") || !strings.Contains(got[1], "turn.ended default/talk") ||
+		data[0].Turn == "" || data[0].Turn != data[1].Turn || data[1].Revision == 0 {
 		t.Errorf("events = %q", got)
 	}
 }

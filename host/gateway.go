@@ -446,6 +446,14 @@ func (g *Gateway) callReload(ctx context.Context, _ plugin.Caller, params json.R
 	return json.Marshal(out)
 }
 
+// StageBegun is the progress that tells the writer of a long command line that the
+// gateway is at it.
+const StageBegun = "begun"
+
+// begunTime is how long a command line may take before its writer is told that the
+// gateway is at it.
+const begunTime = 500 * time.Millisecond
+
 // callCommand answers command.run: a command line, as its writer typed it. Only
 // programs of this user, at the socket, are trusted like one at a terminal.
 func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error) {
@@ -458,5 +466,31 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	} else if caller.Internal() {
 		return nil, plugin.Errorf(plugin.Denied, "command.run is for people").WithHint("call gateway.dispatch with an argv")
 	}
-	return json.Marshal(g.host.CommandLine(ctx, g.opts.Program, line, caller, progress))
+	late := !line.StartBy.IsZero() && time.Now().After(line.StartBy)
+	if late || line.AtHome != "" && !sameFolder(line.AtHome, g.home.Dir()) {
+		return json.Marshal(Reply{Refused: true})
+	}
+	var telling sync.Mutex // progress is for one at a time
+	tell := func(p plugin.Progress) {
+		telling.Lock()
+		defer telling.Unlock()
+		progress.Report(p)
+	}
+	begun := time.AfterFunc(begunTime, func() { tell(plugin.Progress{Stage: StageBegun}) })
+	reply := g.host.CommandLine(ctx, g.opts.Program, line, caller, tell)
+	begun.Stop()
+	telling.Lock() // after the answer nothing is told
+	progress = nil
+	telling.Unlock()
+	return json.Marshal(reply)
+}
+
+// sameFolder reports whether two paths lead to one folder.
+func sameFolder(one, other string) bool {
+	if one == other {
+		return true
+	}
+	a, err1 := os.Stat(one)
+	b, err2 := os.Stat(other)
+	return err1 == nil && err2 == nil && os.SameFile(a, b)
 }

@@ -135,9 +135,12 @@ func newProbe(build string) *probe {
 		},
 	}, {
 		Name: "echo", Summary: "answer with what was said", Effect: plugin.EffectRead,
-		Args: []plugin.Arg{{Name: "word", Type: plugin.TypeString}},
+		Args:  []plugin.Arg{{Name: "word", Type: plugin.TypeString}},
+		Flags: func(fs *dispatch.Flags) { fs.Bool("steps", false, "tell how far it is") },
 		Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-			in.Progress(plugin.Progress{Stage: "echoing", Done: 1, Total: 1, Unit: "words"})
+			if in.Bool("steps") {
+				in.Progress(plugin.Progress{Stage: "echoing", Done: 1, Total: 1, Unit: "words"})
+			}
 			return text("%s", in.Arg("word"))
 		},
 	}, {

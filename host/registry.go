@@ -321,7 +321,8 @@ func (h *Host) absence(p *Plugin) error {
 // where no plugin has it.
 func (h *Host) absent(ctx context.Context, command string) error {
 	for _, p := range h.plugins() {
-		if slices.Contains(p.Manifest.Commands, command) {
+		// Of a broken one the commands are not known: its id is a good guess.
+		if slices.Contains(p.Manifest.Commands, command) || p.Manifest.Commands == nil && p.Manifest.ID == command {
 			_, err := h.describe(ctx, p)
 			return err
 		}
@@ -445,7 +446,7 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 // is still answering that. What the plugins answer goes to the log.
 func (h *Host) tell(event plugin.Event) {
 	if event.Kind == plugin.EventSessionReplaced {
-		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session})
+		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session, Data: fmt.Appendf(nil, `{"revision":%d}`, event.Revision)})
 	}
 	h.background.Go(func() {
 		for _, n := range h.Notify(h.life, event) {

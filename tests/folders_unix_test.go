@@ -156,6 +156,84 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 	}
 }
 
+// The live sessions may not be written, or belong to somebody else: a turn, a
+// load and a new session are refused with the path, before anything changes, in
+// the snapshots either. What concerns snapshots alone works where the sessions can
+// be read, else the home cannot be used at all. All is well again when the folder
+// is.
+func TestSessionsThatMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	type spoiled struct {
+		name     string
+		spoil    func(dir string) error
+		readable bool
+	}
+	tests := []spoiled{
+		{"read-only", func(dir string) error { return give(dir, -1, 0o500, 0o400) }, true},
+		{"shut", func(dir string) error { return os.Chmod(dir, 0) }, false},
+	}
+	if os.Geteuid() == 0 {
+		tests = append(
+			tests,
+			spoiled{"somebody else's", func(dir string) error { return give(dir, 0, 0o700, 0o600) }, false},
+			spoiled{"somebody else's for all to read", func(dir string) error { return give(dir, 0, 0o755, 0o644) }, true},
+		)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			u, uid := newMortal(t)
+			u.do("chat", "--message", "one")
+			u.do("save", "v1")
+			u.do("save", "v2")
+			u.do("chat", "--message", "two")
+			sessions := filepath.Join(u.home, "sessions")
+			before, err1 := readTree(sessions)
+			pool, err2 := readTree(u.pool())
+			if err := errors.Join(err1, err2, tt.spoil(sessions)); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"chat", "--message", "three"}, {"load", "v1"}, {"load", "v1", "--no-backup"}, {"new"}} {
+				var failure struct{ Code, Error, Hint string }
+				u.fails(6, &failure, args...)
+				if failure.Code != "denied" || !strings.Contains(failure.Error+failure.Hint, sessions) || failure.Hint == "" {
+					t.Errorf("sess %s says %+v", strings.Join(args, " "), failure)
+				}
+			}
+			now, err := readTree(u.pool())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changes, err := diffTrees(pool, now, []string{".lock", "*.holder", ".prune.json"}); err != nil || changes != "" {
+				t.Errorf("what was refused changed the snapshots (%v):\n%s", err, changes)
+			}
+			for _, args := range [][]string{{"list"}, {"view", "v1"}, {"copy", "v1", "v3"}, {"rename", "v2", "v4"}, {"verify"}} {
+				out, errs, exit := u.run(args...)
+				if tt.readable && exit != 0 || !tt.readable && (exit != 6 || !strings.Contains(errs, sessions)) {
+					t.Errorf("sess %s ended with status %d\n%s%s", strings.Join(args, " "), exit, out, errs)
+				}
+			}
+
+			if err := give(sessions, uid, 0o700, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			after, err := readTree(sessions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changes, err := diffTrees(before, after, []string{".lock", "*.holder"}); err != nil || changes != "" {
+				t.Errorf("what was refused changed the sessions (%v):\n%s", err, changes)
+			}
+			u.do("chat", "--message", "three")
+			u.do("load", "v1")
+			u.do("undo")
+			if got := len(u.messages()); got != 6 {
+				t.Errorf("then the session has %d messages, want 6", got)
+			}
+		})
+	}
+}
+
 // conversation is a chat that runs, one line and its answer at a time.
 type conversation struct {
 	*user
@@ -282,6 +360,39 @@ func TestFileInPlaceOfAFolder(t *testing.T) {
 	}
 	if got := len(u.messages()); got != 6 {
 		t.Errorf("the session has %d messages, want 6", got)
+	}
+	u.do("verify")
+}
+
+// The folder of snapshots is removed under a chat that runs. What was in it is
+// gone and said to be; the chat makes another one as soon as there is something
+// to keep, and does not go on writing into the one that nobody can reach.
+func TestFolderRemovedUnderAChat(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"autoSave": true}`)
+	c := u.converse()
+	c.says("one")
+	c.says("/sess save v1")
+	if err := os.RemoveAll(u.pool()); err != nil {
+		t.Fatal(err)
+	}
+	var failure struct{ Code string }
+	if answer := c.says("/sess load v1 --json"); json.Unmarshal([]byte(answer), &failure) != nil || failure.Code != "not_found" {
+		t.Errorf("load of what went with its folder says %s", answer)
+	}
+	if got := c.says("two"); !strings.Contains(got, "2 messages from you") {
+		t.Errorf("a turn after the folder was gone: %q", got)
+	}
+	c.says("/sess save v2")
+	if got := c.says("/sess load v2"); !strings.Contains(got, "equals v2") {
+		t.Errorf("load of what was saved since: %q", got)
+	}
+	if exit := c.end(); exit != 3 {
+		t.Errorf("the chat ended with status %d, want that of the line that failed last", exit)
+	}
+	if got := u.names("--include-auto"); !slices.Contains(got, "v2") || !slices.Contains(got, "autosave~") || slices.Contains(got, "v1") {
+		t.Errorf("then the list has %q", got)
 	}
 	u.do("verify")
 }

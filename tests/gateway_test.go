@@ -609,3 +609,249 @@ func TestChatBesideAGateway(t *testing.T) {
 		t.Errorf("messages after one more turn: %q", got)
 	}
 }
+
+// A gateway that is named by its address does what one of this machine does, for
+// those who have its token; what only a person at its machine may do is refused.
+func TestRemoteGateway(t *testing.T) {
+	t.Parallel()
+	there, here := newUser(t), newUser(t)
+	there.chat("hello")
+	there.do("save", "a")
+	g := there.gateway()
+	token := strings.TrimSpace(there.do("gateway", "token", "--show"))
+	file := filepath.Join(here.dir, "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	named := []string{"--url=" + g.Address, "--token-file=" + file}
+	if got := here.names(named...); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("list there: %v", got)
+	}
+	here.do(append(named, "save", "b", "--note=from here")...)
+	if got := there.names(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("list after a save from elsewhere: %v", got)
+	}
+	var s gatewayStatus
+	if here.answer(&s, append(named, "gateway", "status")...); s.PID != g.PID {
+		t.Errorf("status: %+v", s)
+	}
+	env := here.env
+	refusals := []struct {
+		name string
+		env  []string
+		exit int
+		args []string
+		want string
+	}{
+		{"no token", nil, 6, []string{"--url=" + g.Address, "list"}, "--token-file"},
+		{"a wrong token", nil, 6, []string{"--url=" + g.Address, "--token=" + token + "x", "list"}, "token"},
+		{"two tokens", nil, 2, append(slices.Clone(named), "--token=x", "list"), "--token-file"},
+		{"no such snapshot", nil, 3, append(slices.Clone(named), "load", "nosuch"), "nosuch"},
+		{"a home, too", nil, 2, append(slices.Clone(named), "--home=x", "list"), "--home and --url"},
+		{"change of plugins", nil, 6, append(slices.Clone(named), "plugins", "disable", "sess"), "command line"},
+		{"nobody there", nil, 9, []string{"--url=http://127.0.0.1:1", "--token=x", "list"}, "http://127.0.0.1:1"},
+		{"by the environment", []string{"SESS_GATEWAY_URL=" + g.Address, "SESS_GATEWAY_TOKEN=no"}, 6, []string{"list"}, "token"},
+	}
+	for _, tt := range refusals {
+		here.env = append(slices.Clone(env), tt.env...)
+		var refused failure
+		here.fails(tt.exit, &refused, tt.args...)
+		if !strings.Contains(refused.Error+refused.Hint, tt.want) || strings.Contains(refused.Error+refused.Hint, token) {
+			t.Errorf("%s: %+v, want %q", tt.name, refused, tt.want)
+		}
+	}
+	here.env = append(slices.Clone(env), "SESS_GATEWAY_URL="+g.Address, "SESS_GATEWAY_TOKEN="+token)
+	if got := here.names(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("list by the environment: %v", got)
+	}
+	if got := here.names("--home=" + here.home); len(got) != 0 {
+		t.Errorf("list of a home that is named beside the environment: %v", got)
+	}
+}
+
+// A reload applies what has changed in the configuration, and refuses a wrong one
+// without a change.
+func TestGatewayReload(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"maxSnapshots":7}`)
+	g := u.gateway()
+	limit := func() (n int) {
+		t.Helper()
+		var plugin struct {
+			PID    int
+			Config struct{ MaxSnapshots int }
+		}
+		u.answer(&plugin, "plugins", "inspect", "sess")
+		return plugin.Config.MaxSnapshots
+	}
+	if got := limit(); got != 7 {
+		t.Fatalf("maxSnapshots: %d", got)
+	}
+	type report struct {
+		Data struct{ Changed, Restart []string }
+	}
+	var r report
+	if u.answer(&r, "gateway", "reload"); len(r.Data.Changed)+len(r.Data.Restart) > 0 {
+		t.Errorf("reload without a change: %+v", r)
+	}
+	u.configure(`{"maxSnapshots":"many"}`)
+	var wrong failure
+	u.fails(2, &wrong, "gateway", "reload")
+	if !strings.Contains(wrong.Error, "maxSnapshots") || limit() != 7 {
+		t.Errorf("reload of a wrong configuration: %+v; now maxSnapshots is %d", wrong, limit())
+	}
+	u.configure(`{"maxSnapshots":8}`)
+	if u.answer(&r, "gateway", "reload"); !slices.Equal(r.Data.Changed, []string{"sess"}) || limit() != 8 {
+		t.Errorf("reload: %+v; now maxSnapshots is %d", r, limit())
+	}
+	config := `{"gateway":{"listen":"127.0.0.1:1","token":"secret"}}`
+	if err := os.WriteFile(filepath.Join(u.home, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, exit := u.run("gateway", "reload")
+	if exit != 0 || !strings.Contains(stderr, "gateway.listen, gateway.token: changed, and holds from the next start on") {
+		t.Errorf("reload with other settings of the gateway: status %d\n%s%s", exit, stdout, stderr)
+	}
+	if shown := u.do("config", "show"); strings.Contains(shown, "secret") || !strings.Contains(shown, "(hidden)") {
+		t.Errorf("config show does not hide the token:\n%s", shown)
+	}
+	if log := u.log(); strings.Contains(log, "secret") || strings.Count(log, "configuration reloaded") != 3 {
+		t.Errorf("log:\n%s", log)
+	}
+	u.do("gateway", "stop")
+	if exit := g.end(); exit != 0 {
+		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+	}
+}
+
+// The service file says how this program runs for this home, and is removed only
+// as it was written.
+func TestGatewayInstall(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.home = filepath.Join(u.dir, `a "home" of 100%`)
+	u.env = append(u.env, "SESS_HOME="+u.home)
+	switch runtime.GOOS {
+	case "linux", "darwin":
+	default:
+		var refused failure
+		u.fails(2, &refused, "gateway", "install")
+		return
+	}
+	var none failure
+	u.fails(3, &none, "gateway", "uninstall")
+	var wrote struct {
+		Data struct {
+			File   string
+			Enable []string
+		}
+	}
+	u.answer(&wrote, "gateway", "install")
+	u.answer(&wrote, "gateway", "install") // again, which changes nothing
+	path := wrote.Data.File
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.HasPrefix(path, u.dir) || len(wrote.Data.Enable) == 0 {
+		t.Fatalf("install: %+v, %v", wrote, err)
+	}
+	if runtime.GOOS == "linux" {
+		want := fmt.Sprintf(`ExecStart="%s" "--home=%s/a \"home\" of 100%%%%" gateway run`, u.bin, u.dir)
+		if !strings.Contains(string(text), "\n"+want+"\n") {
+			t.Errorf("%s has no line %s:\n%s", path, want, text)
+		}
+	}
+	for name, other := range map[string]string{"changed": string(text) + "# mine\n", "foreign": "[Service]\nExecStart=/bin/true\n"} {
+		if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var refused failure
+		u.fails(6, &refused, "gateway", "uninstall")
+		u.fails(4, &refused, "gateway", "install")
+		if left, err := os.ReadFile(path); err != nil || string(left) != other {
+			t.Errorf("a %s file: now it has %q (%v)", name, left, err)
+		}
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.do("gateway", "uninstall")
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("after uninstall: %v", err)
+	}
+}
+
+// What a person reads at the start in the foreground works: the address answers,
+// and the command that is named prints the token.
+func TestUp(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	cmd := u.command("up", "--listen=127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 4096)
+	n, err := out.Read(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`http://[0-9.:]+`).Find(said[:n])
+	if address == nil || !strings.Contains(string(said[:n]), "sess gateway token") {
+		t.Fatalf("up says:\n%s", said[:n])
+	}
+	g := &gateway{user: u, gatewayStatus: gatewayStatus{Address: string(address)}}
+	if status, body := g.get(http.DefaultClient, "/healthz", ""); status != 200 {
+		t.Errorf("healthz: %d %s", status, body)
+	}
+	u.do("gateway", "stop")
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("then it says %q (%v)", rest, err)
+	}
+	if exit := u.exit(cmd.Wait()); exit != 0 {
+		t.Errorf("up ended with status %d", exit)
+	}
+}
+
+// Of many that start at once one becomes the gateway, and the others say which.
+func TestGatewayStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	const n = 4
+	var (
+		starts [n]*exec.Cmd
+		said   [n]bytes.Buffer
+	)
+	for i := range starts {
+		starts[i] = u.command("--json", "gateway", "start", "--listen=127.0.0.1:0")
+		starts[i].Stdout = &said[i]
+		if err := starts[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var exits []int
+	for i := range starts {
+		exits = append(exits, u.exit(starts[i].Wait()))
+	}
+	slices.Sort(exits)
+	if want := []int{0, 5, 5, 5}; !slices.Equal(exits, want) {
+		t.Errorf("exit statuses: %v, want %v", exits, want)
+	}
+	var s gatewayStatus
+	u.answer(&s, "gateway", "status")
+	for i := range said {
+		var doc struct {
+			Data  gatewayStatus
+			Error string
+		}
+		if err := json.Unmarshal(said[i].Bytes(), &doc); err != nil {
+			t.Fatalf("%v: %s", err, &said[i])
+		}
+		if doc.Data.PID != s.PID && !strings.Contains(doc.Error, fmt.Sprintf("process %d", s.PID)) {
+			t.Errorf("a start said %s, but the gateway is process %d", &said[i], s.PID)
+		}
+	}
+	u.do("gateway", "stop")
+}

@@ -3,12 +3,15 @@
 package tests
 
 import (
+	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // answering starts a turn that takes long, and returns when the answer has
@@ -111,5 +114,56 @@ func TestOthersDuringATurn(t *testing.T) {
 	u.do("load", "before")
 	if got := u.names(); !slices.Contains(got, "during") {
 		t.Errorf("listed %v, want what was saved during the turn", got)
+	}
+}
+
+// A signal comes right after the last of twenty quick turns: all of them are
+// stored, the autosave that was due has them, and the program is gone soon. One
+// that is killed has lost nothing but, at most, the end of the last turn.
+func TestSignalAfterTwentyTurns(t *testing.T) {
+	t.Parallel()
+	const turns = 20
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t)
+			u.configure(`{"autoSave": true}`)
+			c := u.converse()
+			for i := range turns {
+				if got := c.says(fmt.Sprintf("turn %d", i)); !strings.Contains(got, fmt.Sprintf("turn %d", i)) {
+					t.Fatalf("turn %d was answered %q", i, got)
+				}
+			}
+			start := time.Now()
+			if err := c.chat.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			exit := c.exit(c.chat.Wait())
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("the program took %v to end", took)
+			}
+			killed := sig == syscall.SIGKILL
+			if killed != (exit == -1) {
+				t.Errorf("the program ended with status %d", exit)
+			}
+			got := u.messages()
+			if len(got) != 2*turns || got[2*turns-2] != fmt.Sprint("turn ", turns-1) || !strings.Contains(got[2*turns-1], "You said") {
+				t.Errorf("the session has %d messages, the last ones %q", len(got), got[max(0, len(got)-2):])
+			}
+			var list []struct{ Messages int }
+			u.answer(&list, "list", "--include-auto")
+			if !killed && (len(list) != 1 || list[0].Messages != 2*turns) {
+				t.Errorf("the autosaves are %v, want one of %d messages", list, 2*turns)
+			}
+			for i, line := range strings.SplitAfter(strings.TrimSuffix(u.eventLogs(), "\n"), "\n") {
+				if !json.Valid([]byte(line)) && !killed {
+					t.Errorf("line %d of the event logs is %q", i+1, line)
+				}
+			}
+			if got := u.do("chat", "--message", "go on"); !strings.Contains(got, fmt.Sprintf("%d messages from you", turns+1)) {
+				t.Errorf("the next turn was answered %q", got)
+			}
+			u.do("verify")
+		})
 	}
 }

@@ -476,6 +476,26 @@ func TestHTTPSurfacesOff(t *testing.T) {
 	}
 }
 
+// The command of a plugin that is switched off is not unknown.
+func TestHTTPPluginOff(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.config(`{"plugins":{"entries":{"sess":{"enabled":false}}}}`)
+	w := u.serve()
+	for _, target := range []string{"/sess/list", "/sess/nosuch", "/sess"} {
+		if code, text := w.refused(503, "GET", target, ""); code != "unavailable" || !strings.Contains(text, "plugin sess is switched off") {
+			t.Errorf("GET %s: %s %q", target, code, text)
+		}
+	}
+	if code, _ := w.refused(404, "GET", "/nosuch/list", ""); code != "not_found" {
+		t.Errorf("GET of a command that nobody has: %s", code)
+	}
+	if a := w.call("GET", "/tools", ""); a.StatusCode != 200 || a.body != "[]\n" {
+		t.Errorf("GET /tools: %d %s", a.StatusCode, a.body)
+	}
+	w.want(200, nil, "GET", "/plugins/list", "")
+}
+
 // What a tool call over HTTP answers, with arguments as models send them.
 func TestHTTPTool(t *testing.T) {
 	t.Parallel()

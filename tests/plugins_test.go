@@ -296,6 +296,7 @@ func TestPluginsNotInstalled(t *testing.T) {
 		{"no program", set("command", []string{"absent"}), nil, 2, "its command absent is not a file in it"},
 		{"a part of this program", func(m map[string]any) { delete(m, "command"); m["builtin"] = "sess" }, nil, 2, "builtin"},
 		{"a schema that is none", set("configSchema", map[string]any{"type": "object", "properties": map[string]any{"a": map[string]any{"pattern": "("}}}), nil, 2, "configSchema"},
+		{"a default that the schema refuses", set("configSchema", map[string]any{"type": "object", "properties": map[string]any{"a": map[string]any{"type": "integer", "default": "x"}}}), nil, 2, "configSchema: #/properties/a/default: want integer"},
 		{"a link to elsewhere", nil, link("key", "/etc/passwd"), 2, "key is a link"},
 		{"a link within", nil, link("same", "note"), 2, "same is a link"},
 		{"no manifest", nil, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "plugin.json")) }, 2, "it has no plugin.json"},
@@ -424,4 +425,155 @@ func remove(t *testing.T, path string) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
+}
+
+// A plugin that was broken after its installation is shown with the reason, is
+// not run, and keeps nothing else from working; update repairs it.
+func TestBrokenPlugins(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("programs that run cannot be changed there")
+	}
+	pack := notePackage(t, func(m map[string]any) { m["configSchema"].(map[string]any)["additionalProperties"] = false })
+	write(t, filepath.Join(pack, "words.txt"), "one\n", 0o600)
+	template := newUser(t)
+	template.do("plugins", "install", "--yes", pack)
+	template.do("note", "list")
+
+	edit := func(name string, change func(old []byte) []byte) func(t *testing.T, u *user) {
+		return func(t *testing.T, u *user) {
+			path := filepath.Join(u.home, "plugins", "note", name)
+			old, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, string(change(old)), info.Mode())
+			// As by somebody who wants it not to be seen.
+			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	longer := func(old []byte) []byte { return append(old, '\n') }
+	other := func(old []byte) []byte { old[len(old)-1] ^= 1; return old }
+	wider := func(old []byte) []byte {
+		return bytes.Replace(old, []byte("rpc:sess.invoke"), []byte("session.write"), 1)
+	}
+	tests := []struct {
+		name   string
+		damage func(t *testing.T, u *user)
+		hidden bool // shows only when its files are read
+		text   string
+	}{
+		{"another program", edit("note", longer), false, "has the SHA-256 "},
+		{"another program of the same size and time", edit("note", other), true, "has the SHA-256 "},
+		{"another file", edit("words.txt", longer), true, "words.txt has the SHA-256 "},
+		{"more permissions", edit("plugin.json", wider), false, "plugin.json has the SHA-256 "},
+		{"no JSON", edit("plugin.json", func([]byte) []byte { return []byte("{") }), false, "plugin.json"},
+		{"no record", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", ".install.json")) }, false, "nobody installed it"},
+		{"a record that is none", edit(".install.json", func([]byte) []byte { return []byte("[]") }), false, ".install.json"},
+		{"no program", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", "note")) }, false, "does not exist"},
+		{"a wrong configuration", func(t *testing.T, u *user) {
+			write(t, filepath.Join(u.home, "config.json"), `{"plugins": {"entries": {"note": {"config": {"colour": "red"}}}}}`, 0o600)
+		}, false, "plugins.entries.note.config.colour: unknown key"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t)
+			if out, err := exec.Command("cp", "-a", template.home, u.home).CombinedOutput(); err != nil {
+				t.Fatalf("copy the home: %v: %s", err, out)
+			}
+			tt.damage(t, u)
+			if got := u.plugin("note"); !tt.hidden && (got.State != "failed" || !strings.Contains(got.Reason, tt.text)) {
+				t.Errorf("plugins list shows %+v, want failed with %q", got, tt.text)
+			}
+			for _, args := range [][]string{{"note", "list"}, {"plugins", "inspect", "note"}, {"plugins", "doctor", "note"}, {"plugins", "doctor"}} {
+				stdout, stderr, exit := u.run(args...)
+				if exit == 0 || stdout != "" || !strings.Contains(stderr, tt.text) {
+					t.Errorf("sess %s ended with status %d and says %s%s, want %q", strings.Join(args, " "), exit, stdout, stderr, tt.text)
+				}
+			}
+			var got refusal
+			if _, _, exit := u.run("plugins", "inspect", "note"); exit > 0 {
+				u.fails(exit, &got, "plugins", "inspect", "note")
+			}
+			var row pluginRow
+			if err := json.Unmarshal([]byte(got.Details["plugin"]), &row); err != nil || row.State != "failed" || !strings.Contains(row.Reason, tt.text) {
+				t.Errorf("plugins inspect says %+v, %v; want failed with %q", row, err, tt.text)
+			}
+			u.do("chat", "--message", "hello")
+			u.do("save", "v1")
+			u.do("plugins", "inspect", "sess")
+			if tt.name == "a wrong configuration" {
+				u.fails(2, &refusal{}, "config", "validate")
+				remove(t, filepath.Join(u.home, "config.json"))
+			} else {
+				u.do("plugins", "update", "--yes", pack, "note")
+			}
+			u.do("note", "list")
+			u.do("plugins", "doctor")
+		})
+	}
+}
+
+// What config.json says of a plugin is all that enable and disable change in it.
+func TestPluginsLeaveTheConfigurationAsItIs(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	pack := notePackage(t, func(m map[string]any) {
+		schema := m["configSchema"].(map[string]any)
+		schema["properties"].(map[string]any)["server"] = map[string]any{"type": "string"}
+		schema["required"] = []string{"server"}
+	})
+	file := filepath.Join(u.home, "config.json")
+	text := `// mine
+{
+	"models": {"default": "offline/echo"}, // the only one
+	"plugins": {
+		"entries": {
+			/* as it is */ "sess": {"config": {"maxSnapshots": 7,}}, // few
+		},
+	},
+}
+`
+	if err := os.Mkdir(u.home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, text, 0o600)
+	out := u.do("plugins", "install", "--yes", pack)
+	if !strings.Contains(out, "switched off: it needs configuration first") || !strings.Contains(out, "plugins.entries.note.config.server") {
+		t.Errorf("install says %q, want what it needs", out)
+	}
+	reads := func(want string) {
+		t.Helper()
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("config.json (-want +got):\n%s", diff)
+		}
+	}
+	off := strings.Replace(text, "}}, // few\n", "}}, // few\n\t\t\t\"note\": {\"enabled\": false},\n", 1)
+	reads(off)
+	var refused refusal
+	u.fails(2, &refused, "plugins", "enable", "note")
+	if !strings.Contains(refused.Error, "plugins.entries.note.config.server: missing") || !strings.Contains(refused.Hint, "sess plugins enable note") {
+		t.Errorf("enable without configuration: %+v", refused)
+	}
+	reads(off)
+	set := strings.Replace(off, `"enabled": false`, `"config": {"server": "here"}, "enabled": false`, 1)
+	write(t, file, set, 0o600)
+	u.do("plugins", "enable", "note")
+	reads(strings.Replace(set, `"enabled": false`, `"enabled": true`, 1))
+	u.do("note", "list")
+	u.do("plugins", "disable", "note")
+	reads(set)
+	u.do("plugins", "uninstall", "note", "--yes")
+	reads(text)
 }

@@ -4,8 +4,8 @@
 //
 //	bench [part…]
 //
-// The parts are sizes, first, list, reclaim, starts, border and memory; without
-// one, all are measured.
+// The parts are sizes, first, list, reclaim, starts, border, gateway,
+// daemon and memory; without one, all are measured.
 //
 //	BENCH_MB      sizes of the conversations in MB ("1 50"; 500 takes minutes more)
 //	BENCH_TURNS   turns saved at each size (60)
@@ -38,8 +38,8 @@ import (
 const turnBytes = 8 << 10
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == "serve" {
-		if err := serve(os.Args[2:]); err != nil {
+	if len(os.Args) > 3 && os.Args[1] == "plugin" && os.Args[2] == "serve" { // as hosts say it
+		if err := serve(os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -73,6 +73,8 @@ func run(ctx context.Context, only []string) (err error) {
 		{"reclaim", b.reclaim},
 		{"starts", b.starts},
 		{"border", b.border},
+		{"gateway", b.gateway},
+		{"daemon", b.daemon},
 		{"memory", b.memory},
 	}
 	for _, name := range only {

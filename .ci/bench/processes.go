@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sess/dispatch"
+	"sess/host"
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/plugin/wire"
@@ -67,7 +68,7 @@ func (p program) resident(ctx context.Context, args ...string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, exe, append([]string{"serve", "resident", p.path}, args...)...)
+	cmd := exec.CommandContext(ctx, exe, append([]string{"plugin", "serve", "resident", p.path}, args...)...)
 	cmd.Env = append(os.Environ(), "SESS_HOME="+p.home)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -102,36 +103,24 @@ func (b *bench) starts(ctx context.Context) error {
 	}
 	sess.home = filepath.Join(b.dir, "starts")
 	empty := program{path, sess.home}
-	runs := []struct {
-		program
-		args  []string
-		times *samples
-	}{
-		{empty, nil, &samples{}},
-		{sess, []string{"version"}, &samples{}},
-		{sess, []string{"plugins", "list"}, &samples{}},
-		{sess, []string{"list"}, &samples{}},
-	}
 	for _, args := range [][]string{{"chat", "--message", "hello"}, {"save", "v1"}} {
 		if err := sess.run(ctx, args...); err != nil {
 			return err
 		}
 	}
-	for round := -1; round < rounds; round++ {
-		for _, r := range runs {
-			var s samples
-			if err := s.time(func() error { return r.run(ctx, r.args...) }); err != nil {
-				return err
-			}
-			if round >= 0 { // the first one fills caches
-				*r.times = append(*r.times, s...)
-			}
-		}
+	t, err := inTurns(rounds, 1,
+		func() error { return empty.run(ctx) },
+		func() error { return sess.run(ctx, "version") },
+		func() error { return sess.run(ctx, "plugins", "list") },
+		func() error { return sess.run(ctx, "list") },
+	)
+	if err != nil {
+		return err
 	}
-	nothing, version, plugins, list := runs[0].times.median(), runs[1].times.median(), runs[2].times.median(), runs[3].times.median()
-	b.row("sess version, the whole process", "empty program with the same packages", version/nothing, 1.5)
-	b.row("sess plugins list, the whole process", "sess version", plugins/version, 1.5)
-	b.row("sess list, with its plugin process", "sess version", list/version, 4)
+	version := t[1]
+	b.row("sess version, the whole process", "empty program with the same packages", version/t[0], 1.5)
+	b.row("sess plugins list, the whole process", "sess version", t[2]/version, 1.5)
+	b.row("sess list, with its plugin process", "sess version", t[3]/version, 4)
 	return nil
 }
 
@@ -202,10 +191,18 @@ func (p idle) Dispatch(ctx context.Context, call plugin.Call, progress plugin.Pr
 }
 
 func (p idle) Describe(context.Context) (plugin.Description, error) {
-	return plugin.Description{Spec: p.Spec(), Build: "1", API: []string{plugin.APIVersion}}, nil
+	build := ""
+	exe, err := os.Executable()
+	if err == nil {
+		build, err = host.BuildID(exe)
+	}
+	return plugin.Description{Spec: p.Spec(), Build: build, API: []string{plugin.APIVersion}}, err
 }
 func (idle) Configure(context.Context, plugin.Configuration, plugin.Runtime) error { return nil }
-func (idle) Drain(context.Context) error                                           { return nil }
+func (idle) Notify(context.Context, plugin.Event) ([]string, error)                { return nil, nil }
+
+func (idle) Status(context.Context) ([]plugin.ServiceStatus, error) { return nil, nil }
+func (idle) Drain(context.Context) error                            { return nil }
 
 // serve is what this program does when it is run again: a plugin, or the parent
 // of a process that is measured.
@@ -228,6 +225,58 @@ func serve(args []string) error {
 	return nil
 }
 
+// bareCall starts the bare plugin and returns a call of its method.
+func bareCall(mtls bool) (do func(context.Context) error, end func(), err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	client := goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig: handshake(), Plugins: goplugin.PluginSet{"bare": bare{}}, Cmd: exec.Command(exe, "plugin", "serve", "bare"),
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, GRPCBrokerMultiplex: true, AutoMTLS: mtls, Logger: hclog.NewNullLogger(),
+	})
+	conn, err := client.Client()
+	if err != nil {
+		client.Kill()
+		return nil, nil, err
+	}
+	raw, err := conn.Dispense("bare")
+	if err != nil {
+		client.Kill()
+		return nil, nil, err
+	}
+	do, ok := raw.(func(context.Context) error)
+	if !ok {
+		client.Kill()
+		return nil, nil, fmt.Errorf("the bare plugin is a %T", raw)
+	}
+	return do, client.Kill, nil
+}
+
+// inTurns times calls that take turns, in rounds of some of each, and returns
+// the median of each.
+func inTurns(rounds, calls int, do ...func() error) ([]float64, error) {
+	times := make([]samples, len(do))
+	for round := -1; round < rounds; round++ {
+		for i, call := range do {
+			for range calls {
+				var s samples
+				if err := s.time(call); err != nil {
+					return nil, err
+				}
+				if round >= 0 { // the first one fills caches
+					times[i] = append(times[i], s...)
+				}
+			}
+		}
+	}
+	medians := make([]float64, len(do))
+	for i := range times {
+		medians[i] = times[i].median()
+	}
+	return medians, nil
+}
+
 // border measures a call across the process border, in both modes in which the
 // product starts plugins.
 func (b *bench) border(ctx context.Context) error {
@@ -240,58 +289,34 @@ func (b *bench) border(ctx context.Context) error {
 }
 
 func (b *bench) borderIn(ctx context.Context, mtls bool) (err error) {
-	const rounds, calls = 60, 50
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	client := goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig: handshake(), Plugins: goplugin.PluginSet{"bare": bare{}}, Cmd: exec.Command(exe, "serve", "bare"),
-		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, GRPCBrokerMultiplex: true, AutoMTLS: mtls, Logger: hclog.NewNullLogger(),
-	})
-	defer client.Kill()
-	conn, err := client.Client()
+	do, end, err := bareCall(mtls)
 	if err != nil {
 		return err
 	}
-	raw, err := conn.Dispense("bare")
-	if err != nil {
-		return err
-	}
-	do, ok := raw.(func(context.Context) error)
-	if !ok {
-		return fmt.Errorf("the bare plugin is a %T", raw)
-	}
+	defer end()
 	product := supervise.New(supervise.Config{
 		Manifest: &plugin.Manifest{ID: "idle", Version: "1", Protocol: plugin.ProtocolVersion, Commands: []string{"idle"}},
-		Exe:      exe, Args: []string{"serve", "idle"}, Environ: os.Environ(), MTLS: mtls, RuntimeDir: filepath.Join(b.dir, "sockets"),
+		Exe:      exe, Args: []string{"plugin", "serve", "idle"}, Environ: os.Environ(), MTLS: mtls, RuntimeDir: filepath.Join(b.dir, "sockets"),
 		NewRuntime: func(int) (plugin.Runtime, func()) { return noRuntime{}, nil },
 	})
 	defer func() { err = errors.Join(err, product.Close(context.WithoutCancel(ctx))) }()
-	dispatch := func(ctx context.Context) error {
+	t, err := inTurns(60, 50, func() error { return do(ctx) }, func() error {
 		_, err := product.Dispatch(ctx, plugin.Call{Argv: []string{"do"}}, nil)
 		return err
-	}
-	var ours, theirs samples
-	for round := -1; round < rounds; round++ {
-		for call, times := range map[*func(context.Context) error]*samples{&do: &theirs, &dispatch: &ours} {
-			for range calls {
-				var s samples
-				if err := s.time(func() error { return (*call)(ctx) }); err != nil {
-					return err
-				}
-				if round >= 0 {
-					*times = append(*times, s...)
-				}
-			}
-		}
+	})
+	if err != nil {
+		return err
 	}
 	mode := "without TLS"
 	if mtls {
 		mode = "mutual TLS"
 	}
-	b.row("dispatch to a plugin, "+mode, "bare stream of a go-plugin process", ours.median()/theirs.median(), 1.3)
-	fmt.Fprintf(os.Stderr, "%-52s %.0f µs, bare %.0f µs\n", "", ours.median()/1e3, theirs.median()/1e3)
+	b.row("dispatch to a plugin, "+mode, "bare stream of a go-plugin process", t[1]/t[0], 1.3)
+	fmt.Fprintf(os.Stderr, "%-52s %.0f µs, bare %.0f µs\n", "", t[1]/1e3, t[0]/1e3)
 	return nil
 }
 
@@ -312,8 +337,17 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	for _, args := range [][]string{
-		{"save", "v1"}, {"list"}, {"view", "v1", "--limit=3"}, {"chat", "--message", "hello"}, {"save", "v2"},
-		{"load", "v1"}, {"undo"}, {"copy", "v1", "v3"}, {"delete", "v3"}, {"verify", "v1"}, {"prune"},
+		{"save", "v1"},
+		{"list"},
+		{"view", "v1", "--limit=3"},
+		{"chat", "--message", "hello"},
+		{"save", "v2"},
+		{"load", "v1"},
+		{"undo"},
+		{"copy", "v1", "v3"},
+		{"delete", "v3"},
+		{"verify", "v1"},
+		{"prune"},
 	} {
 		few, err := small.resident(ctx, args...)
 		if err != nil {
@@ -353,7 +387,13 @@ func converse(ctx context.Context, home string, turns int) (err error) {
 			return err
 		}
 		for end := min(n+batch, turns); n < end; n++ {
-			if err := live.Append(transcript.ListMessages, text.record(n, turnBytes)); err != nil {
+			// Half of what is kept of a turn are its messages, half is what the model
+			// knows of it.
+			err := errors.Join(
+				live.Append(transcript.ListMessages, text.record(n, turnBytes/2)),
+				live.Append(transcript.ListHistory, text.record(n, turnBytes/2)),
+			)
+			if err != nil {
 				return err
 			}
 		}

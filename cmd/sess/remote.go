@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"sess/host"
@@ -15,8 +17,8 @@ import (
 	"sess/plugin"
 )
 
-// helloTime is how long a gateway on this machine may take to say that it is
-// there, before the work is done without it.
+// helloTime is how long a gateway on this machine may take to begin with what it
+// is asked, before the work is done without it.
 const helloTime = 2 * time.Second
 
 const urlEnv = "SESS_GATEWAY_URL"
@@ -32,6 +34,30 @@ func (a *app) gatewayURL() string {
 		return a.flags.URL
 	}
 	return cmp.Or(a.flags.URL, a.getenv(urlEnv))
+}
+
+// checkRemote refuses flags that say which gateway is meant where they have no
+// meaning. own is an argv of the program's own, nil for that of another command.
+func (a *app) checkRemote(own []string) error {
+	flag := ""
+	switch {
+	case a.flags.Token != "":
+		flag = "--token"
+	case a.flags.TokenFile != "":
+		flag = "--token-file"
+	}
+	if flag != "" && !a.remote() {
+		return plugin.Errorf(plugin.Usage, "%s is for a gateway at a URL", flag).WithHint("name it with --url, or leave %s out", flag)
+	}
+	if own == nil || a.flags.URL == "" {
+		return nil
+	}
+	verbs := []string{"call", "reload", "status", "stop"}
+	if own[0] == "gateway" && len(own) > 1 && slices.Contains(verbs, own[1]) {
+		return nil
+	}
+	return plugin.Errorf(plugin.Usage, "--url has no meaning here: %s works in this process", strings.Join(own[:min(2, len(own))], " ")).
+		WithHint("leave --url out; of the gateway's own verbs %s take it", strings.Join(verbs, ", "))
 }
 
 // dialRemote connects to the gateway that is named.
@@ -87,9 +113,6 @@ func (a *app) dialHome(ctx context.Context, home string) (*client.Client, error)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
-	}
-	if a.flags.Verbose && v.Version != host.Version() {
-		fmt.Fprintf(a.stderr, "note: the gateway has the version %s, this program %s\n", v.Version, host.Version())
 	}
 	return c, nil
 }
@@ -156,40 +179,95 @@ func (a *app) callGateway(ctx context.Context, method string, params json.RawMes
 // throughGateway has a line answered by a gateway: the named one, or else the
 // one of the home where it answers. Without one ok is false.
 func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Reply, ok bool, err error) {
+	if err := a.checkRemote(nil); err != nil {
+		return reply, true, err
+	}
 	if !line.Portable() {
+		if a.remote() {
+			return reply, true, plugin.Errorf(plugin.Usage, "a word of the command line is not UTF-8, and cannot be sent").WithHint("write it in UTF-8")
+		}
 		return reply, false, nil
 	}
-	var c *client.Client
 	if a.remote() {
-		if c, err = a.dialRemote(ctx); err != nil {
-			return reply, true, err
-		}
-	} else {
-		home, err := a.homeDir()
+		c, err := a.dialRemote(ctx)
 		if err != nil {
 			return reply, true, err
 		}
-		if c, err = a.dialHome(ctx, home); err != nil {
-			a.told = cmp.Or(a.told, a.hangs(ctx, home, err))
-			return reply, false, nil
-		}
+		defer c.Close()
+		reply, err = a.runLine(ctx, c, line, nil)
+		return reply, true, err
 	}
-	defer c.Close()
-	progress := newProgress(a.stderr, a.flags.Quiet)
-	data, err := c.Call(ctx, "command.run", line, progress.report)
-	progress.done()
+	home, err := a.homeDir()
 	if err != nil {
 		return reply, true, err
 	}
-	return reply, true, json.Unmarshal(data, &reply)
+	c, err := client.Dial(ctx, client.Options{Socket: host.GatewaySocketPath(home)})
+	if err != nil {
+		return reply, false, nil
+	}
+	defer c.Close()
+	if a.flags.Verbose {
+		a.compare(ctx, c)
+	}
+	// It takes the line in time or not at all: then it is done without it, and by
+	// nobody twice.
+	line.AtHome, line.StartBy = home, time.Now().Add(helloTime)
+	var hangs atomic.Bool
+	patience := time.AfterFunc(helloTime+time.Second/2, func() {
+		hangs.Store(true)
+		_ = c.Close() // which ends the call
+	})
+	reply, err = a.runLine(ctx, c, line, func() { patience.Stop() })
+	switch answered := patience.Stop(); {
+	case err == nil && reply.Refused, err != nil && !answered && hangs.Load(), isRefusal(err):
+		a.told = a.hangs(ctx, home)
+		return host.Reply{}, false, nil
+	default:
+		return reply, true, err
+	}
+}
+
+// isRefusal reports whether a gateway said that it takes no calls, as one does that
+// stops. An error with a cause tells of a connection that was lost: there nobody
+// knows how far it came.
+func isRefusal(err error) bool {
+	e, ok := errors.AsType[*plugin.Error](err)
+	return ok && e.Code == plugin.Unavailable && e.Err == nil
+}
+
+// runLine has a line answered by a gateway, and calls begun when it takes long,
+// but is at work.
+func (a *app) runLine(ctx context.Context, c *client.Client, line host.Line, begun func()) (reply host.Reply, err error) {
+	progress := newProgress(a.stderr, a.flags.Quiet)
+	defer progress.done()
+	data, err := c.Call(ctx, "command.run", line, func(step plugin.Progress) {
+		if begun != nil {
+			begun()
+		}
+		if step.Stage != host.StageBegun {
+			progress.report(step)
+		}
+	})
+	if err != nil {
+		return reply, err
+	}
+	return reply, json.Unmarshal(data, &reply)
+}
+
+// compare says when a gateway is another build than this program.
+func (a *app) compare(ctx context.Context, c *client.Client) {
+	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	defer cancel()
+	data, err := c.Call(ctx, "gateway.version", nil, nil)
+	var v host.GatewayVersion
+	if err == nil && json.Unmarshal(data, &v) == nil && v.Version != host.Version() {
+		fmt.Fprintf(a.stderr, "note: the gateway has the version %s, this program %s\n", v.Version, host.Version())
+	}
 }
 
 // hangs is what people are told when a gateway is there that did not answer in
 // time; "" is nothing.
-func (a *app) hangs(ctx context.Context, home string, err error) string {
-	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
-		return ""
-	}
+func (a *app) hangs(ctx context.Context, home string) string {
 	s, err := host.GatewayHeld(ctx, home)
 	if err != nil || s.State == host.GatewayStopped {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"strings"
 	"time"
 
@@ -42,9 +42,8 @@ type turn struct {
 
 	message    transcript.Message // what the model says; the last one of the session
 	activities []transcript.Activity
-	firstOpen  int // index of activities[0] in the session's list
-	stored     int // how many of the activities are in the list
-	history    []transcript.HistoryItem
+	firstOpen  int             // index of activities[0] in the session's list
+	stored     int             // how many of the activities are in the list
 	content    strings.Builder // of the message
 	said       int             // where in content the answer to this request begins
 	usage      models.Usage
@@ -128,7 +127,7 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 		return plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", t.ref.ID).
 			WithHint("/live goes back to the conversation").WithDetail("snapshot", selected)
 	}
-	if t.history, err = t.pastHistory(); err != nil {
+	if err := t.adoptMessages(); err != nil {
 		return StoreError(err)
 	}
 	if t.live.Interrupted {
@@ -183,16 +182,16 @@ func (t *turn) recover(ctx context.Context) error {
 			continue
 		}
 		rest := m.Content
-		question := len(t.history)
-		for question > 0 && t.history[question-1].Role != transcript.RoleUser {
-			question--
+		answer, asked, err := t.lastAnswer()
+		if err != nil {
+			return err
 		}
-		for _, item := range t.history[question:] {
+		for _, item := range answer {
 			if item.Role == transcript.RoleAssistant && item.Content != "" {
 				rest = strings.TrimPrefix(strings.TrimPrefix(rest, item.Content), separator)
 			}
 		}
-		if rest == "" || question == 0 {
+		if rest == "" || !asked {
 			continue
 		}
 		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest}); err != nil {
@@ -225,7 +224,7 @@ func (t *turn) converse(ctx context.Context) error {
 	for range maxRounds {
 		t.said = t.content.Len()
 		answer, err := t.model.Turn(ctx, models.Request{
-			System: t.opts.System, History: slices.Clip(t.history), Tools: tools, State: t.live.Get("providerState"),
+			System: t.opts.System, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
 		}, t.delta)
 		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:]}
 		if err != nil {
@@ -362,30 +361,56 @@ func (t *turn) append(list string, values ...any) error {
 
 // remember adds an item to what the model knows.
 func (t *turn) remember(item transcript.HistoryItem) error {
-	t.history = append(t.history, item)
 	return t.append(transcript.ListHistory, item)
 }
 
-// pastHistory is what the model knows of the conversation before this turn. A
-// session that another program wrote has messages only; they are then stored as
-// history, too.
-func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
-	if n := t.live.Doc.List(transcript.ListHistory).Records; n > 0 {
-		items := make([]transcript.HistoryItem, 0, n)
-		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, 0) {
+// history is what the model knows of the conversation.
+func (t *turn) history() iter.Seq2[transcript.HistoryItem, error] {
+	return t.historyFrom(0)
+}
+
+func (t *turn) historyFrom(from int) iter.Seq2[transcript.HistoryItem, error] {
+	return func(yield func(transcript.HistoryItem, error) bool) {
+		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, from) {
 			if err != nil {
-				return nil, err
+				yield(item, StoreError(err))
+				return
 			}
-			if item.Role != "" {
-				items = append(items, item)
+			if item.Role != "" && !yield(item, nil) {
+				return
 			}
 		}
-		return items, nil
 	}
-	var items []transcript.HistoryItem
+}
+
+// lastAnswer is what the model knows of what followed the last question; asked is
+// false where there was none. It looks from the end, as far as it has to.
+func (t *turn) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
+	const step = 64
+	for from := t.live.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
+		from = max(0, from-step)
+		answer = nil
+		for item, err := range t.historyFrom(from) {
+			if err != nil {
+				return nil, false, err
+			}
+			if answer = append(answer, item); item.Role == transcript.RoleUser {
+				answer, asked = nil, true
+			}
+		}
+	}
+	return answer, asked, nil
+}
+
+// adoptMessages makes history of the messages of a session that another program
+// wrote, and that has nothing else.
+func (t *turn) adoptMessages() error {
+	if t.live.Doc.List(transcript.ListHistory).Records > 0 {
+		return nil
+	}
 	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, 0) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		item := transcript.HistoryItem{Role: m.Role, Content: m.Content}
 		switch {
@@ -394,12 +419,11 @@ func (t *turn) pastHistory() ([]transcript.HistoryItem, error) {
 		case m.Role == transcript.RoleAgent:
 			item.Role = transcript.RoleAssistant
 		}
-		items = append(items, item)
 		if err := t.append(transcript.ListHistory, item); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return items, nil
+	return nil
 }
 
 // logged remembers the first failure to write the event log, which ends no turn.

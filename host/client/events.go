@@ -19,7 +19,7 @@ type Event struct {
 	Agent   string    `json:"agent,omitempty"`
 	Project string    `json:"project,omitempty"`
 	Session string    `json:"session,omitempty"`
-	// Verb and Data are those of a change.
+	// Verb is that of a change. Data says what an event is about, by names and ids.
 	Verb string          `json:"verb,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
 	// Dropped is how many events were missed, in "events.dropped" only.

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -30,8 +31,10 @@ type Request struct {
 	// empty.
 	System string
 	// History is the conversation, oldest item first. It ends with a user's
-	// message or with the results of tools.
-	History []transcript.HistoryItem
+	// message or with the results of tools. It is read from the disk and may be
+	// larger than memory: range over it before the first delta, and keep what is
+	// needed. An error ends it.
+	History iter.Seq2[transcript.HistoryItem, error]
 	// Tools may be called by the answer.
 	Tools []Tool
 	// State is what the provider's last answer in this conversation left behind;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,17 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// history is what a request has of these items.
+func history(items ...transcript.HistoryItem) iter.Seq2[transcript.HistoryItem, error] {
+	return func(yield func(transcript.HistoryItem, error) bool) {
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
 func TestOfflineAnswers(t *testing.T) {
 	t.Parallel()
 	tools := []models.Tool{{Name: "sess_manage"}, {Name: "notes"}}
@@ -117,7 +129,7 @@ func TestOfflineAnswers(t *testing.T) {
 			var streamed strings.Builder
 			var calls []transcript.ToolCall
 			thinking := false
-			answer, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: tt.history, Tools: tools}, func(d models.Delta) {
+			answer, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: history(tt.history...), Tools: tools}, func(d models.Delta) {
 				if d.Kind == models.DeltaThought != thinking {
 					streamed.WriteString(map[bool]string{false: "(", true: ")"}[thinking])
 					thinking = !thinking
@@ -149,9 +161,22 @@ func TestOfflineAnswers(t *testing.T) {
 	}
 }
 
+// A history that breaks off is no shorter history.
+func TestOfflineUnreadableHistory(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("unreadable")
+	past := func(yield func(transcript.HistoryItem, error) bool) {
+		_ = yield(user("hello"), nil) && yield(transcript.HistoryItem{}, broken)
+	}
+	_, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: past}, func(d models.Delta) { t.Errorf("emitted %+v", d) })
+	if !errors.Is(err, broken) {
+		t.Errorf("Turn = %v, want the history's error", err)
+	}
+}
+
 func TestOfflineWithoutTools(t *testing.T) {
 	t.Parallel()
-	answer, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: []transcript.HistoryItem{user("call x {}")}}, func(models.Delta) {})
+	answer, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: history(user("call x {}"))}, func(models.Delta) {})
 	if want := `There is no tool "x", nor any other.`; err != nil || answer.Text != want {
 		t.Errorf("Turn = %q, %v, want %q", answer.Text, err, want)
 	}
@@ -159,7 +184,7 @@ func TestOfflineWithoutTools(t *testing.T) {
 
 func TestOfflineFailure(t *testing.T) {
 	t.Parallel()
-	_, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: []transcript.HistoryItem{user("fail")}}, func(models.Delta) {})
+	_, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: history(user("fail"))}, func(models.Delta) {})
 	if !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) {
 		t.Errorf("Turn = %v, want unavailable", err)
 	}
@@ -171,7 +196,7 @@ func TestOfflinePaceAndCancel(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
 		words := 0
-		_, err := open(t, models.Config{Pace: time.Hour}).Turn(ctx, models.Request{History: []transcript.HistoryItem{user("slow 100 10s")}}, func(models.Delta) { words++ })
+		_, err := open(t, models.Config{Pace: time.Hour}).Turn(ctx, models.Request{History: history(user("slow 100 10s"))}, func(models.Delta) { words++ })
 		if !errors.Is(err, context.DeadlineExceeded) || words != 2 {
 			t.Errorf("Turn = %v after %d words, want a deadline after 2", err, words)
 		}

@@ -55,13 +55,11 @@ var (
 
 func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error) {
 	usage := Usage{InputTokens: len(strings.Fields(req.System))}
-	var said []string
-	for _, item := range req.History {
-		usage.InputTokens += len(strings.Fields(item.Content))
-		if item.Role == transcript.RoleUser {
-			said = append(said, strings.TrimSpace(item.Content))
-		}
+	past, err := recall(req)
+	if err != nil {
+		return Answer{}, err
 	}
+	usage.InputTokens += past.words
 	say := func(text string, pause time.Duration) (Answer, error) {
 		for word := range strings.SplitAfterSeq(text, " ") {
 			if err := wait(ctx, pause); err != nil {
@@ -72,14 +70,14 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 		usage.OutputTokens += len(strings.Fields(text))
 		return Answer{Text: text, Usage: usage}, nil
 	}
-	if results := answered(req.History); results != "" {
+	if results := answered(past.results); results != "" {
 		return say(results, o.pace)
 	}
-	if len(said) == 0 {
+	if past.messages == 0 {
 		return say("Nobody has said anything yet.", o.pace)
 	}
-	last := said[len(said)-1]
-	calls, refusal := parseCalls(last, req)
+	last := past.last
+	calls, refusal := parseCalls(last, req.Tools, past.calls)
 	switch {
 	case refusal != "":
 		return say(refusal, o.pace)
@@ -122,21 +120,15 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 		}
 	}
 	text := fmt.Sprintf("You said: %q. This is your first message in this conversation.", short(last))
-	if n := len(said); n > 1 {
-		text = fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", short(last), n, short(said[0]))
+	if n := past.messages; n > 1 {
+		text = fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", short(last), n, past.first)
 	}
 	return say(text, o.pace)
 }
 
 // parseCalls reads a message that consists of call lines. A message that is
 // none gives nothing; one that cannot be followed gives what to say about it.
-func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal string) {
-	used := map[string]bool{}
-	for _, item := range req.History {
-		for _, call := range item.ToolCalls {
-			used[call.ID] = true
-		}
-	}
+func parseCalls(text string, tools []Tool, used map[string]bool) (calls []transcript.ToolCall, refusal string) {
 	next := 1
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -152,7 +144,7 @@ func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal 
 			arguments = "{}"
 		}
 		known := []string{}
-		for _, tool := range req.Tools {
+		for _, tool := range tools {
 			if tool.Name == name {
 				known = nil
 				break
@@ -162,7 +154,7 @@ func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal 
 		switch {
 		case len(known) > 0:
 			return nil, fmt.Sprintf("There is no tool %q. The tools are: %s.", name, strings.Join(known, ", "))
-		case len(req.Tools) == 0:
+		case len(tools) == 0:
 			return nil, fmt.Sprintf("There is no tool %q, nor any other.", name)
 		case !json.Valid([]byte(arguments)):
 			return nil, fmt.Sprintf("What follows %q is not one JSON object: %s", "call "+name, short(arguments))
@@ -177,23 +169,59 @@ func parseCalls(text string, req Request) (calls []transcript.ToolCall, refusal 
 	return calls, ""
 }
 
-// answered quotes the results of tools at the end of the history.
-func answered(history []transcript.HistoryItem) string {
-	first := len(history)
-	for first > 0 && history[first-1].Role == transcript.RoleTool {
-		first--
+// recollection is what the model needs of a conversation, whatever its length.
+type recollection struct {
+	words       int // of all that was said
+	messages    int // from the user
+	first, last string
+	calls       map[string]bool          // ids of all calls
+	results     []transcript.HistoryItem // of tools, at the end; as much as is quoted
+}
+
+func recall(req Request) (recollection, error) {
+	past := recollection{calls: map[string]bool{}}
+	if req.History == nil {
+		return past, nil
 	}
-	var b strings.Builder
-	for _, item := range history[first:] {
-		text := strings.ToValidUTF8(item.Content[:min(len(item.Content), quoteBytes)], "")
-		if len(item.Content) > quoteBytes {
-			text += "…"
+	for item, err := range req.History {
+		if err != nil {
+			return past, err
 		}
+		for range strings.FieldsSeq(item.Content) {
+			past.words++
+		}
+		for _, call := range item.ToolCalls {
+			past.calls[call.ID] = true
+		}
+		if item.Role != transcript.RoleTool {
+			past.results = nil
+		}
+		switch item.Role {
+		case transcript.RoleTool:
+			text := strings.ToValidUTF8(item.Content[:min(len(item.Content), quoteBytes)], "")
+			if len(item.Content) > quoteBytes {
+				text += "…"
+			}
+			past.results = append(past.results, transcript.HistoryItem{Name: item.Name, Content: text})
+		case transcript.RoleUser:
+			past.last = strings.TrimSpace(item.Content)
+			if past.messages++; past.messages == 1 {
+				past.first = short(past.last)
+			}
+		}
+	}
+	return past, nil
+}
+
+// answered quotes the results of tools.
+func answered(results []transcript.HistoryItem) string {
+	var b strings.Builder
+	for _, item := range results {
 		if b.Len() > 0 {
 			b.WriteByte('\n')
 		}
 		b.WriteString(cmp.Or(item.Name, "a tool") + " answered:")
-		for line := range strings.SplitSeq(text, "\n") {
+		for line := range strings.SplitSeq(item.Content, "\n") {
 			b.WriteString("\n> " + line)
 		}
 	}

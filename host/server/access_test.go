@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -159,6 +161,40 @@ func TestOriginAndHost(t *testing.T) {
 		}
 		if after, call := g.host.reached(); tt.status != 200 && after != before {
 			t.Errorf("%s: %+v was dispatched", tt.name, call)
+		}
+	}
+}
+
+// What no client library sends is refused like the rest: another spelling of an
+// open path is none, and the host is that of the request line where one stands there.
+func TestRawRequests(t *testing.T) {
+	t.Parallel()
+	g := start(t, newHost(t), server.Options{})
+	const authorization = "Authorization: Bearer " + token + "\r\n"
+	for name, tt := range map[string]struct{ line, headers, status string }{
+		"two dots":              {"GET /notes/../healthz", "", "401"},
+		"an encoded letter":     {"GET /%68ealthz", "", "401"},
+		"a slash more":          {"GET /healthz/", "", "401"},
+		"two slashes":           {"GET //healthz", "", "401"},
+		"a foreign host":        {"GET http://evil.test/healthz", "", "403"},
+		"its own host":          {"GET http://localhost/notes/list", authorization, "200"},
+		"all of the server":     {"OPTIONS *", "", "401"},
+		"a tunnel":              {"CONNECT localhost:1", "", "401"},
+		"a malformed escape":    {"GET /notes/%zz", authorization, "400"},
+		"a method in lowercase": {"get /notes/list", authorization, "405"},
+		"two origins":           {"GET /notes/list", authorization + "Origin: " + g.url + "\r\nOrigin: " + g.url + "\r\n", "403"},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", tt.line, tt.headers)
+		answer, err := io.ReadAll(conn)
+		if err := errors.Join(err, conn.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 "+tt.status+" ") {
+			t.Errorf("%s: %q, want status %s", name, answer, tt.status)
 		}
 	}
 }

@@ -48,7 +48,8 @@ type Event struct {
 	Agent   string    `json:"agent,omitempty"`
 	Project string    `json:"project,omitempty"`
 	Session string    `json:"session,omitempty"`
-	// Verb and Data are those of a change.
+	// Verb is that of a change. Data says what an event is about, by names, ids and
+	// the session's revision, never by content.
 	Verb string          `json:"verb,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
 	// Dropped is how many events a slow reader missed, in "events.dropped" only.

@@ -117,7 +117,7 @@ func (s *Server) fail(c echo.Context, err error) {
 	}
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok { // the router's: a method that it does not know
 		status = e.Code
-		err = plugin.Errorf(plugin.Usage, "%s %s: %s", c.Request().Method, c.Request().URL.Path, strings.ToLower(http.StatusText(e.Code)))
+		err = plugin.Errorf(plugin.Usage, "%s of %q: %s", c.Request().Method, c.Request().URL.Path, strings.ToLower(http.StatusText(e.Code)))
 	}
 	e := plugin.AsError(err)
 	if e.Code == plugin.Internal && e.Details["incident"] == "" {

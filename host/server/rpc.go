@@ -31,9 +31,8 @@ const (
 	maxCalls = 64
 	// maxSubscriptions is how many a connection may have.
 	maxSubscriptions = 16
-	// outQueue is how many messages wait for a reader before those who send them
-	// wait, too.
-	outQueue = 64
+	// laterQueue is how many messages that may be lost wait for a reader.
+	laterQueue = 64
 )
 
 // Methods that belong to a connection; the rest is the host's.
@@ -102,9 +101,10 @@ type rpcConn struct {
 	wire   transport
 	ctx    context.Context
 	end    context.CancelCauseFunc
-	out    chan []byte   // to be written
-	finish chan struct{} // closed when what is in out is the last
 	work   sync.WaitGroup
+
+	writing chan struct{} // holds a value while something is written
+	later   chan []byte   // what nobody waits for until it is written; taken by who writes
 
 	mu       sync.Mutex // guards what follows
 	calls    map[string]context.CancelCauseFunc
@@ -124,22 +124,16 @@ func (r *rpc) serve(closing context.Context, wire transport, kind string, caller
 	if err := r.enter(closing, kind); err != nil {
 		return err
 	}
-	defer r.leave(kind)
+	defer r.gone(kind)
 	c := &rpcConn{
-		rpc: r, caller: caller, wire: wire, out: make(chan []byte, outQueue), finish: make(chan struct{}),
+		rpc: r, caller: caller, wire: wire, writing: make(chan struct{}, 1), later: make(chan []byte, laterQueue),
 		calls: map[string]context.CancelCauseFunc{}, subs: map[string]Subscription{}, drained: make(chan struct{}),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.WithoutCancel(closing))
-	read, written := make(chan struct{}), make(chan struct{})
+	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		c.end(c.read())
-	}()
-	go func() {
-		defer close(written)
-		if err := c.write(); err != nil {
-			c.end(err)
-		}
 	}()
 	select {
 	case <-c.ctx.Done():
@@ -151,18 +145,11 @@ func (r *rpc) serve(closing context.Context, wire transport, kind string, caller
 		case <-c.ctx.Done():
 		case <-grace.C:
 		case <-c.drained:
-			close(c.finish)
-			select {
-			case <-written:
-			case <-c.ctx.Done():
-			case <-grace.C:
-			}
 		}
 	}
 	c.end(errStopping)
 	err := wire.close()
 	<-read
-	<-written
 	c.closeSubscriptions()
 	c.work.Wait()
 	r.log.Debug("connection ended", "kind", kind, "cause", context.Cause(c.ctx), "err", err)
@@ -183,7 +170,7 @@ func (r *rpc) enter(closing context.Context, kind string) error {
 	return nil
 }
 
-func (r *rpc) leave(kind string) {
+func (r *rpc) gone(kind string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kinds[kind]--
@@ -215,32 +202,40 @@ func (c *rpcConn) quiet() {
 	}
 }
 
-// send queues a message. A reader that is slow makes it wait.
+// send writes a message, after those that were left for later. A reader that is
+// slow makes it wait.
 func (c *rpcConn) send(message []byte) {
 	select {
-	case c.out <- message:
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
 	case <-c.ctx.Done():
+		return
+	}
+	for len(c.later) > 0 {
+		c.write(<-c.later)
+	}
+	if message != nil {
+		c.write(message)
 	}
 }
 
-// write sends what is queued, until the connection ends or is finished.
-func (c *rpcConn) write() error {
-	for {
-		select {
-		case m := <-c.out:
-			if err := c.wire.send(m); err != nil {
-				return err
-			}
-		case <-c.finish:
-			for len(c.out) > 0 {
-				if err := c.wire.send(<-c.out); err != nil {
-					return err
-				}
-			}
-			return nil
-		case <-c.ctx.Done():
-			return nil
-		}
+// write writes a message. c.writing is held.
+func (c *rpcConn) write(message []byte) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	if err := c.wire.send(message); err != nil {
+		c.end(err)
+	}
+}
+
+// leave writes a message soon, or not at all where the reader is slow. It never
+// waits.
+func (c *rpcConn) leave(message []byte) {
+	select {
+	case c.later <- message:
+		c.work.Go(func() { c.send(nil) })
+	default:
 	}
 }
 
@@ -372,10 +367,7 @@ func (c *rpcConn) progress(req *jrpc2.ParsedRequest) plugin.ProgressFunc {
 		if err != nil {
 			return // the id is JSON, and the rest can be encoded
 		}
-		select {
-		case c.out <- told:
-		default: // the next one tells more
-		}
+		c.leave(told) // if it is lost the next one tells more
 	}
 }
 

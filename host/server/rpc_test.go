@@ -833,3 +833,32 @@ func TestRPCManyClients(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Whatever is sent, the answer is nothing or JSON in one line, and each request
+// that is one has one.
+func FuzzRPCMessage(f *testing.F) {
+	for _, message := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"echo","params":{"a":1}}`, `[{"jsonrpc":"2.0","id":"a","method":"pretty"},{"jsonrpc":"2.0","method":"echo"},1]`,
+		`{"jsonrpc":"2.0","id":{},"method":""}`, `{"jsonrpc":"2.0","id":1e2,"method":"fail","params":["usage"]}`, `[]`, `[`, "\xff", `{"id":null,"error":{},"jsonrpc":"2.0"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"rpc.cancel","params":{"id":1}}`, `{"jsonrpc":"2.0","id":1,"method":"panic"}`,
+	} {
+		f.Add([]byte(message))
+	}
+	r := newRPC(newRPCHost(), slog.New(slog.DiscardHandler), testLimit, time.Minute)
+	f.Fuzz(func(t *testing.T, message []byte) {
+		if bytes.Contains(message, []byte("wait")) || bytes.Contains(message, []byte("until")) || bytes.Contains(message, []byte(`\u`)) {
+			return // methods that wait for a test
+		}
+		status, answer := r.post(t.Context(), message)
+		if answer == nil && status == http.StatusNoContent {
+			return
+		}
+		if !json.Valid(answer) || bytes.ContainsAny(answer, "\n\r") {
+			t.Fatalf("%q was answered %q", message, answer)
+		}
+		var one struct{ Result, Error json.RawMessage }
+		if answer[0] != '[' && (json.Unmarshal(answer, &one) != nil || (one.Result == nil) == (one.Error == nil)) {
+			t.Errorf("%q was answered %s", message, answer)
+		}
+	})
+}

@@ -179,7 +179,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerLimit,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return base },
+		// Or "OPTIONS *" would be answered before anybody asks who it is.
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return base },
 	}
 	closed := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {

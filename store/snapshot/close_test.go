@@ -50,9 +50,16 @@ func TestCloseThatIsLost(t *testing.T) {
 			put(t, p, snapshot.Name(tt.then), "C")
 			before, trash := listed(t, p), trashed(t, p)
 
-			records, err := filepath.Glob(filepath.Join(dir, ".ops", "*.json"))
-			if err != nil || len(records) != 1 {
-				t.Fatalf("records %v, %v; want one", records, err)
+			var records []string
+			for _, folder := range []string{".ops", ".trash"} {
+				found, err := filepath.Glob(filepath.Join(dir, folder, "????????-????-????-????-????????????.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				records = append(records, found...)
+			}
+			if len(records) != 1 {
+				t.Fatalf("records %v, want one", records)
 			}
 			if err := os.Rename(records[0], strings.TrimSuffix(records[0], ".json")+".open.json"); err != nil {
 				t.Fatal(err)

@@ -7,12 +7,14 @@
 //	.trash/<id>.<op>.sess.json       what an operation took away
 //	.ops/<op>.json                   the record of an operation
 //	.ops/<op>.open.json              that of one on names which is not done yet
+//	.trash/<op>.json  .open.json     those of an overwrite, which lie beside what it took away
 //	.ops/<op>.lock                   the lock of its owner, while it is open
 //	.lock  .lock.holder              the names lock, and who has it, for messages
 //	.prune.json                      the last run of the pruner
 //
-// Nothing else decides anything: there is no index and no cache, a file that is
-// put into the folder is listed at once and one that is taken away is gone.
+// Nothing else decides anything: there is no index, a file that is put into the
+// folder is listed at once and one that is taken away is gone. What an open
+// [Pool] remembers only spares it work on files that hold or look what they did.
 // Files that are not the pool's (hidden, temporary, links, folders, other kinds
 // and names) are never touched.
 //

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -110,13 +111,19 @@ type Op struct {
 	Trash     []TrashItem     `json:"trash,omitempty"`   // what it took away
 	Swapped   []TrashItem     `json:"swapped,omitempty"` // what its undoing took away
 	Newest    string          `json:"newest,omitempty"`  // id of the newest operation when it was undone: a newer one ends redo
+
+	dir string // where the record lies; empty is opsDir
 }
 
-func (op *Op) file() string { return opsDir + "/" + op.ID + ".json" }
+// folder is where the record lies. That of an overwrite lies in the trash with
+// the copy of what was there: one sync of the folder makes both durable.
+func (op *Op) folder() string { return cmp.Or(op.dir, opsDir) }
+
+func (op *Op) file() string { return op.folder() + "/" + op.ID + ".json" }
 
 // openFile is the record of an operation on names until that is done. It says
 // what the operation will be then: giving it the name of file closes it.
-func (op *Op) openFile() string { return opsDir + "/" + op.ID + openSuffix + ".json" }
+func (op *Op) openFile() string { return op.folder() + "/" + op.ID + openSuffix + ".json" }
 
 const openSuffix = ".open"
 
@@ -133,21 +140,27 @@ func (op *Op) concerns(session string) bool {
 func (op *Op) done() bool   { return op.State == OpClosed || op.State == OpUndoing }
 func (op *Op) undone() bool { return op.State == OpUndone || op.State == OpRedoing }
 
+// opDirs are the folders in which records lie.
+func opDirs() [2]string { return [2]string{opsDir, trashDir} }
+
 // opIDs returns the ids of all records, the oldest first.
 func (p *Pool) opIDs() ([]string, error) {
-	entries, err := p.fs.ReadDir(opsDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var ids []string
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		id = strings.TrimSuffix(id, openSuffix)
-		if ok && e.Type().IsRegular() && uuid.Validate(id) == nil {
-			ids = append(ids, id)
+	for _, dir := range opDirs() {
+		entries, err := p.fs.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			id, ok := strings.CutSuffix(e.Name(), ".json")
+			id = strings.TrimSuffix(id, openSuffix)
+			if ok && e.Type().IsRegular() && uuid.Validate(id) == nil {
+				ids = append(ids, id)
+			}
 		}
 	}
-	return slices.Compact(ids), err // one that is just being closed may be seen twice
+	slices.Sort(ids)
+	return slices.Compact(ids), nil // one that is just being closed may be seen twice
 }
 
 // ops returns all records that can be read, the oldest first.
@@ -184,14 +197,9 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 		return nil, fmt.Errorf("operation %q: %w", id, fs.ErrNotExist)
 	}
 	op := &Op{ID: id}
-	data, err := durable.ReadFile(p.fs, op.file(), maxRecord)
-	open := errors.Is(err, fs.ErrNotExist)
-	if open {
-		data, err = durable.ReadFile(p.fs, op.openFile(), maxRecord)
-	}
-	if open && errors.Is(err, fs.ErrNotExist) { // closed between the two looks, or gone
-		open = false
-		data, err = durable.ReadFile(p.fs, op.file(), maxRecord)
+	data, open, err := p.readOp(op)
+	if errors.Is(err, fs.ErrNotExist) { // it may have been closed between two looks
+		data, open, err = p.readOp(op)
 	}
 	if err != nil {
 		return nil, err
@@ -207,6 +215,24 @@ func (p *Pool) FindOp(id string) (*Op, error) {
 		return nil, fmt.Errorf("record of operation %s: %s", id, problem)
 	}
 	return op, nil
+}
+
+// readOp reads the record of an operation wherever it lies, and says whether the
+// operation is yet to be done.
+func (p *Pool) readOp(op *Op) (data []byte, open bool, err error) {
+	for _, open := range []bool{false, true} {
+		for _, op.dir = range opDirs() {
+			file := op.file()
+			if open {
+				file = op.openFile()
+			}
+			data, err := durable.ReadFile(p.fs, file, maxRecord)
+			if !errors.Is(err, fs.ErrNotExist) {
+				return data, open, err
+			}
+		}
+	}
+	return nil, false, &fs.PathError{Op: "open", Path: p.path(opsDir + "/" + op.ID + ".json"), Err: fs.ErrNotExist}
 }
 
 // problem says what keeps a record from being followed, as where it was damaged
@@ -299,25 +325,62 @@ func (op *Op) trashProblem() string {
 // maxRecord bounds the bytes of a record.
 const maxRecord = 64 << 20
 
-// writeOp stores a record. The names lock is held.
-func (p *Pool) writeOp(op *Op) error { return p.putOp(op, op.file()) }
-
-// writeOpen stores the record of an operation on names that is yet to be done.
-func (p *Pool) writeOpen(op *Op) error {
-	closed := *op
-	closed.State = OpClosed
-	return p.putOp(&closed, op.openFile())
-}
-
-func (p *Pool) putOp(op *Op, file string) error {
-	data, err := json.Marshal(op)
+// stage puts an overwrite into the trash that is yet to be done: its record and a
+// copy of what the slot holds, both durable with one sync of the folder. The names
+// lock is held.
+func (p *Pool) stage(op *Op, old slot) error {
+	if err := durable.MkdirAll(p.fs, op.folder()); err != nil {
+		return err
+	}
+	data, err := op.closed()
 	if err != nil {
 		return err
 	}
-	if err := durable.MkdirAll(p.fs, opsDir); err != nil {
+	record, err := durable.WriteTemp(p.fs, op.openFile(), data)
+	if err != nil {
 		return err
 	}
-	return durable.Write(p.fs, file, append(data, '\n'))
+	if err := record.Rename(op.openFile()); err != nil {
+		return err
+	}
+	return p.writeTrash(op.Trash[0], old) // which syncs the folder
+}
+
+// closed is the record of an operation as it will be when that is done.
+func (op *Op) closed() ([]byte, error) {
+	closed := *op
+	closed.State = OpClosed
+	return closed.encode()
+}
+
+func (op *Op) encode() ([]byte, error) {
+	data, err := json.Marshal(op)
+	return append(data, '\n'), err
+}
+
+// writeOp stores a record. The names lock is held.
+func (p *Pool) writeOp(op *Op) error {
+	data, err := op.encode()
+	if err != nil {
+		return err
+	}
+	return p.putOp(op, op.file(), data)
+}
+
+// writeOpen stores the record of an operation on names that is yet to be done.
+func (p *Pool) writeOpen(op *Op) error {
+	data, err := op.closed()
+	if err != nil {
+		return err
+	}
+	return p.putOp(op, op.openFile(), data)
+}
+
+func (p *Pool) putOp(op *Op, file string, data []byte) error {
+	if err := durable.MkdirAll(p.fs, op.folder()); err != nil {
+		return err
+	}
+	return durable.Write(p.fs, file, data)
 }
 
 // removeOp removes a record, durably. The names lock is held.
@@ -328,8 +391,10 @@ func (p *Pool) removeOp(op *Op) error {
 // syncOps makes durable which operations are closed: before what their records
 // would be settled by is taken from the trash. The names lock is held.
 func (p *Pool) syncOps() error {
-	if err := p.fs.SyncDir(opsDir); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, dir := range opDirs() {
+		if err := p.fs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
@@ -555,7 +620,88 @@ func (p *Pool) Recover(ctx context.Context, ask func(context.Context, Op) (strin
 			all = append(all, *r)
 		}
 	}
+	if err := p.dropCopies(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("recover the trash: %w", err))
+	}
 	return all, errors.Join(errs...)
+}
+
+// dropCopies removes from the trash what an overwrite put there whose record did
+// not last: it became no more than a copy, of a document that has its name still.
+// Record and copy become durable together, so a power cut may leave the copy
+// alone.
+func (p *Pool) dropCopies(ctx context.Context) error {
+	alone, err := p.unrecorded()
+	if err != nil || len(alone) == 0 {
+		return err
+	}
+	unlock, err := p.lock(ctx, "recover")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if alone, err = p.unrecorded(); err != nil || len(alone) == 0 { // nobody is at work on them
+		return err
+	}
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
+	if err := p.steady(); err != nil {
+		return err
+	}
+	for _, file := range alone {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		copied, err := p.isCopy(file, names)
+		if err == nil && copied {
+			err = durable.Remove(p.fs, file)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unrecorded returns the files in the trash whose operation has no record.
+func (p *Pool) unrecorded() ([]string, error) {
+	files, err := p.trashFiles() // before the records: theirs come first
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	ids, err := p.opIDs()
+	if err != nil {
+		return nil, err
+	}
+	var alone []string
+	for _, f := range files {
+		id := strings.TrimSuffix(path.Ext(strings.TrimSuffix(f.Name(), suffix)), swappedMark)
+		id = strings.TrimPrefix(id, ".")
+		if _, recorded := slices.BinarySearch(ids, id); !recorded && uuid.Validate(id) == nil {
+			alone = append(alone, trashDir+"/"+f.Name())
+		}
+	}
+	return alone, nil
+}
+
+// isCopy reports whether one of the names holds the same bytes as a file.
+func (p *Pool) isCopy(file string, names []Name) (bool, error) {
+	data, err := durable.ReadFile(p.fs, file, maxDocument)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		info, err := p.fs.Stat(fileOf(name))
+		if err != nil || info.Size() != int64(len(data)) {
+			continue // it went, or is another
+		}
+		if s, err := p.peek(name); err == nil && bytes.Equal(s.data, data) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // recoverSession settles an operation on a live session if its owner is gone.

@@ -56,13 +56,11 @@ func (p *Pool) replace(op Op, name Name, old slot, subject string, tmp *durable.
 	if err != nil {
 		return err
 	}
-	rec.Trash = []TrashItem{old.trashItem(rec.ID, "overwritten")}
-	return p.run(rec, func() error {
-		if err := p.writeTrash(rec.Trash[0], old); err != nil {
-			return err
-		}
-		return tmp.Publish(fileOf(name))
-	})
+	rec.Trash, rec.dir = []TrashItem{old.trashItem(rec.ID, "overwritten")}, trashDir
+	if err = p.stage(rec, old); err == nil {
+		err = tmp.Publish(fileOf(name))
+	}
+	return p.finish(rec, err)
 }
 
 // discard moves what slots hold to the trash, as a recorded operation. The names

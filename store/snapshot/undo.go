@@ -57,6 +57,9 @@ func (p *Pool) turn(ctx context.Context, asked *Op, to OpState) (UndoResult, err
 	}
 	defer unlock()
 	op, err := p.FindOp(asked.ID)
+	if errors.Is(err, fs.ErrNotExist) { // it went with what it was about
+		err = fmt.Errorf("%s %s: %w", verb, asked.ID, ErrGone)
+	}
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -228,7 +231,13 @@ func (p *Pool) run(op *Op, effect func() error) error {
 		p.unsettled(op, p.removeOp(op)) // a failed sync may leave it behind
 		return err
 	}
-	if err := effect(); err != nil {
+	return p.finish(op, effect())
+}
+
+// finish closes the record of an operation on names, or takes back what is left
+// of one that failed.
+func (p *Pool) finish(op *Op, err error) error {
+	if err != nil {
 		_, failed := p.settle(op, true)
 		p.unsettled(op, failed)
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -534,6 +535,42 @@ func TestTrashAfterAClockAhead(t *testing.T) {
 	}
 	if got := first(t, p, "v1"); got != "last" {
 		t.Errorf("the trash gave back %q, want what was deleted last", got)
+	}
+}
+
+// TestCopyWithoutRecord has copies in the trash whose overwrites left no record,
+// as a power cut may leave them: that of a document which has its name still goes,
+// what is nowhere else stays.
+func TestCopyWithoutRecord(t *testing.T) {
+	t.Parallel()
+	p, _ := newPool(t)
+	kept := put(t, p, "a", "one")
+	put(t, p, "a", "two")
+	trash := filepath.Join(p.Dir(), ".trash")
+	records, err := filepath.Glob(filepath.Join(trash, "????????-????-????-????-????????????.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("records %v, %v; want one", records, err)
+	}
+	if err := os.Remove(records[0]); err != nil {
+		t.Fatal(err)
+	}
+	e := put(t, p, "b", "three")
+	data, err := os.ReadFile(e.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := writeFile(t, string(data), trash, e.Meta.ID+".018f0000-0000-7000-8000-000000000001.sess.json")
+	for range 2 {
+		if _, err := p.Recover(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(copied); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the copy of what has its name: %v, want it gone", err)
+		}
+		wantNames(t, p, "after Recover", names{"a": "two", "b": "three"})
+		if s, err := p.ReadTrash(t.Context(), kept.Meta.ID); err != nil || s.Doc.Meta.ID != kept.Meta.ID {
+			t.Errorf("what is only in the trash: %v, want it there", err)
+		}
 	}
 }
 

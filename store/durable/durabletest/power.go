@@ -1,6 +1,7 @@
 package durabletest
 
 import (
+	"errors"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -299,6 +300,23 @@ func (w *powerFS) Rename(oldName, newName string) error {
 	n := from.get(oldBase)
 	made := w.p.change(to, change{name: newBase, to: n})
 	made.pair = w.p.change(from, change{name: oldBase, pair: made})
+	return nil
+}
+
+// Link gives a file a second name: that is there or not for itself.
+func (w *powerFS) Link(oldName, newName string) error {
+	l, ok := w.FS.(durable.Linker)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if err := l.Link(oldName, newName); err != nil {
+		return err
+	}
+	from, oldBase := w.folder(oldName)
+	to, newBase := w.folder(newName)
+	w.p.change(to, change{name: newBase, to: from.get(oldBase)})
 	return nil
 }
 
