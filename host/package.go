@@ -248,7 +248,7 @@ func (u *unpacker) check(source string) (*stagedPackage, error) {
 		return nil, badPackage(source, "its plugin.json says builtin, which is for plugins of this program itself").
 			WithHint("give the plugin's executable as command")
 	}
-	if _, err := schema.Parse(m.ConfigSchema); err != nil {
+	if _, err := schema.Vet(m.ConfigSchema); err != nil {
 		return nil, badPackage(source, "plugin.json: configSchema: %v", err).WithHint("the plugin's author has to correct it")
 	}
 	program := path.Clean(filepath.ToSlash(m.Command[0]))

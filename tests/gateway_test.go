@@ -814,3 +814,44 @@ func TestUp(t *testing.T) {
 		t.Errorf("up ended with status %d", exit)
 	}
 }
+
+// Of many that start at once one becomes the gateway, and the others say which.
+func TestGatewayStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	const n = 4
+	var (
+		starts [n]*exec.Cmd
+		said   [n]bytes.Buffer
+	)
+	for i := range starts {
+		starts[i] = u.command("--json", "gateway", "start", "--listen=127.0.0.1:0")
+		starts[i].Stdout = &said[i]
+		if err := starts[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var exits []int
+	for i := range starts {
+		exits = append(exits, u.exit(starts[i].Wait()))
+	}
+	slices.Sort(exits)
+	if want := []int{0, 5, 5, 5}; !slices.Equal(exits, want) {
+		t.Errorf("exit statuses: %v, want %v", exits, want)
+	}
+	var s gatewayStatus
+	u.answer(&s, "gateway", "status")
+	for i := range said {
+		var doc struct {
+			Data  gatewayStatus
+			Error string
+		}
+		if err := json.Unmarshal(said[i].Bytes(), &doc); err != nil {
+			t.Fatalf("%v: %s", err, &said[i])
+		}
+		if doc.Data.PID != s.PID && !strings.Contains(doc.Error, fmt.Sprintf("process %d", s.PID)) {
+			t.Errorf("a start said %s, but the gateway is process %d", &said[i], s.PID)
+		}
+	}
+	u.do("gateway", "stop")
+}

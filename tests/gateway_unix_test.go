@@ -17,7 +17,7 @@ import (
 )
 
 // Every signal that means an end ends the gateway in order, and its plugins with
-// it; the second one of them is not waited for.
+// it.
 func TestGatewaySignals(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
@@ -208,5 +208,48 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	}
 	if got := u.names(); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("list: %v, want nothing of what was given up", got)
+	}
+}
+
+// A second signal ends a gateway at once that still waits for a call.
+func TestGatewaySecondSignal(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	u.do("save", "first")
+	g := u.gateway()
+	holder := u.stoppedHolder()
+	save := u.command("save", "slow")
+	if err := save.Start(); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(u.do("gateway", "token", "--show"))
+	waitFor(t, "the save to run", func() bool {
+		_, metrics := g.get(http.DefaultClient, "/metrics", token)
+		return strings.Contains(metrics, `sess_calls_in_flight{surface="cli"} 1`) || strings.Contains(metrics, `sess_calls_in_flight{surface="rpc"} 1`)
+	})
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the stop to begin", func() bool { return strings.Contains(u.log(), "gateway stopping") })
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = g.cmd.Wait()
+	if status := g.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
+		t.Errorf("the gateway ended with %v, want the second signal to end it", g.cmd.ProcessState)
+	}
+	if exit := u.exit(save.Wait()); exit != 9 {
+		t.Errorf("the call that ran ended with status %d, want 9: nobody knows what came of it", exit)
+	}
+	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if exit := u.exit(holder.Wait()); exit != 0 {
+		t.Errorf("who held the lock ended with status %d", exit)
+	}
+	u.gateway()
+	if got := u.names(); !slices.Contains(got, "first") {
+		t.Errorf("list: %v", got)
 	}
 }

@@ -296,6 +296,7 @@ func TestPluginsNotInstalled(t *testing.T) {
 		{"no program", set("command", []string{"absent"}), nil, 2, "its command absent is not a file in it"},
 		{"a part of this program", func(m map[string]any) { delete(m, "command"); m["builtin"] = "sess" }, nil, 2, "builtin"},
 		{"a schema that is none", set("configSchema", map[string]any{"type": "object", "properties": map[string]any{"a": map[string]any{"pattern": "("}}}), nil, 2, "configSchema"},
+		{"a default that the schema refuses", set("configSchema", map[string]any{"type": "object", "properties": map[string]any{"a": map[string]any{"type": "integer", "default": "x"}}}), nil, 2, "configSchema: #/properties/a/default: want integer"},
 		{"a link to elsewhere", nil, link("key", "/etc/passwd"), 2, "key is a link"},
 		{"a link within", nil, link("same", "note"), 2, "same is a link"},
 		{"no manifest", nil, func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "plugin.json")) }, 2, "it has no plugin.json"},

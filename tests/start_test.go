@@ -51,3 +51,39 @@ func TestInitialisationIsSmall(t *testing.T) {
 		t.Errorf("the start of all packages allocates %d times, want at most %d", total, all)
 	}
 }
+
+// A command starts the processes that it needs and no other: the plugin's, once,
+// where it is the plugin that answers, and none for what the host knows.
+func TestProcessesStarted(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	u.do("save", "v1")
+	for _, test := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"version"}, 0},
+		{[]string{"help"}, 0},
+		{[]string{"help", "save"}, 0},
+		{[]string{"save", "--help"}, 0},
+		{[]string{"completion", "bash"}, 0},
+		{[]string{"config", "show"}, 0},
+		{[]string{"config", "validate"}, 0},
+		{[]string{"sessions", "list"}, 0},
+		{[]string{"plugins", "list"}, 0},
+		{[]string{"list"}, 1},
+		{[]string{"save", "v2"}, 1},
+		{[]string{"load", "v1"}, 1},
+		{[]string{"plugins", "inspect", "sess"}, 1},
+		{[]string{"chat", "--message", "again"}, 1},
+	} {
+		_, stderr, exit := u.run(append([]string{"-v"}, test.args...)...)
+		if exit != 0 {
+			t.Errorf("sess %s ended with status %d:\n%s", strings.Join(test.args, " "), exit, stderr)
+		}
+		if n := strings.Count(stderr, `msg="plugin started"`); n != test.want {
+			t.Errorf("sess %s started %d processes, want %d:\n%s", strings.Join(test.args, " "), n, test.want, stderr)
+		}
+	}
+}

@@ -11,11 +11,16 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sess/host"
 	"sess/host/server"
 	"sess/plugin"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/labstack/echo/v4"
@@ -160,4 +165,154 @@ func answered(answer []byte) error {
 		return fmt.Errorf("answered %s", answer)
 	}
 	return nil
+}
+
+// daemon measures the gateway as its users meet it: a process, and commands that
+// have it answer.
+func (b *bench) daemon(ctx context.Context) (err error) {
+	sess, _, err := b.build(ctx)
+	if err != nil {
+		return err
+	}
+	sess.home = filepath.Join(b.dir, "d")
+	if err := os.MkdirAll(sess.home, 0o700); err != nil {
+		return err
+	}
+	config := `{"gateway": {"listen": "127.0.0.1:0"}}`
+	if err := os.WriteFile(filepath.Join(sess.home, "config.json"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"chat", "--message", "hello"}, {"save", "v1"}} {
+		if err := sess.run(ctx, args...); err != nil {
+			return err
+		}
+	}
+	var ready, versions samples
+	for range 11 {
+		if err := versions.time(func() error { return sess.run(ctx, "version") }); err != nil {
+			return err
+		}
+		g, took, err := startGateway(ctx, sess)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, took)
+		if err := g.stop(); err != nil {
+			return err
+		}
+	}
+	b.row("gateway ready after its start", "sess version", ready.median()/versions.median(), 5)
+
+	g, _, err := startGateway(ctx, sess)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.stop()) }()
+	t, err := inTurns(41, 1,
+		func() error { return sess.run(ctx, "version") },
+		func() error { return sess.run(ctx, "list") },
+	)
+	if err != nil {
+		return err
+	}
+	b.row("sess list through the gateway, the whole process", "sess version", t[1]/t[0], 1.2)
+	fmt.Fprintf(os.Stderr, "%-52s ready %.1f ms, sess version %.1f, sess list %.1f\n", "", ready.median()/1e6, t[0]/1e6, t[1]/1e6)
+	return b.sizesOf(g.cmd.Process.Pid)
+}
+
+// sizesOf measures the memory of a gateway and its plugin.
+func (b *bench) sizesOf(pid int) error {
+	own, err := residentNow(pid)
+	if err != nil {
+		return err
+	}
+	b.row("gateway, memory", "50 MB", own/(50<<20), 1)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return err
+	}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks { // whichever thread started it
+		more, err := os.ReadFile(task)
+		if err == nil {
+			children = append(append(children, ' '), more...)
+		}
+	}
+	seen := map[string]bool{}
+	for _, child := range strings.Fields(string(children)) {
+		if seen[child] {
+			continue
+		}
+		seen[child] = true
+		n, err := strconv.Atoi(child)
+		if err != nil {
+			return err
+		}
+		size, err := residentNow(n)
+		if err != nil {
+			return err
+		}
+		b.row("plugin of a gateway, memory", "25 MB", size/(25<<20), 1)
+	}
+	if len(seen) == 0 {
+		return errors.New("the gateway has no plugin")
+	}
+	return nil
+}
+
+// residentNow is the memory of a process in bytes.
+func residentNow(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("/proc/%d/status has no VmRSS", pid)
+	}
+	kilobytes, err := strconv.ParseFloat(fields[0], 64)
+	return kilobytes * 1024, err
+}
+
+// gatewayProcess is a gateway that runs.
+type gatewayProcess struct {
+	cmd *exec.Cmd
+	out io.Reader
+}
+
+// startGateway starts one; took is the time until it says that it is ready for
+// calls.
+func startGateway(ctx context.Context, sess program) (g *gatewayProcess, took time.Duration, err error) {
+	cmd := exec.CommandContext(ctx, sess.path, "--json", "gateway", "run")
+	cmd.Env = append(os.Environ(), "SESS_HOME="+sess.home)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, 0, err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	g = &gatewayProcess{cmd, out}
+	var status struct{ Address string }
+	if err := json.NewDecoder(out).Decode(&status); err != nil {
+		return nil, 0, errors.Join(err, g.stop())
+	}
+	for time.Since(began) < 10*time.Second {
+		if err = get(ctx, status.Address+"/readyz"); err == nil {
+			return g, time.Since(began), nil
+		}
+	}
+	return nil, 0, errors.Join(err, g.stop())
+}
+
+func (g *gatewayProcess) stop() error {
+	err := g.cmd.Process.Signal(syscall.SIGTERM)
+	_, copied := io.Copy(io.Discard, g.out)
+	return errors.Join(err, copied, g.cmd.Wait())
 }

@@ -4,8 +4,8 @@
 //
 //	bench [part…]
 //
-// The parts are sizes, first, list, reclaim, starts, border, gateway and
-// memory; without one, all are measured.
+// The parts are sizes, first, list, reclaim, starts, border, gateway,
+// daemon and memory; without one, all are measured.
 //
 //	BENCH_MB      sizes of the conversations in MB ("1 50"; 500 takes minutes more)
 //	BENCH_TURNS   turns saved at each size (60)
@@ -74,6 +74,7 @@ func run(ctx context.Context, only []string) (err error) {
 		{"starts", b.starts},
 		{"border", b.border},
 		{"gateway", b.gateway},
+		{"daemon", b.daemon},
 		{"memory", b.memory},
 	}
 	for _, name := range only {

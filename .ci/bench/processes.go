@@ -200,8 +200,9 @@ func (p idle) Describe(context.Context) (plugin.Description, error) {
 }
 func (idle) Configure(context.Context, plugin.Configuration, plugin.Runtime) error { return nil }
 func (idle) Notify(context.Context, plugin.Event) ([]string, error)                { return nil, nil }
-func (idle) Status(context.Context) ([]plugin.ServiceStatus, error)                { return nil, nil }
-func (idle) Drain(context.Context) error                                           { return nil }
+
+func (idle) Status(context.Context) ([]plugin.ServiceStatus, error) { return nil, nil }
+func (idle) Drain(context.Context) error                            { return nil }
 
 // serve is what this program does when it is run again: a plugin, or the parent
 // of a process that is measured.
@@ -336,8 +337,17 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	for _, args := range [][]string{
-		{"save", "v1"}, {"list"}, {"view", "v1", "--limit=3"}, {"chat", "--message", "hello"}, {"save", "v2"},
-		{"load", "v1"}, {"undo"}, {"copy", "v1", "v3"}, {"delete", "v3"}, {"verify", "v1"}, {"prune"},
+		{"save", "v1"},
+		{"list"},
+		{"view", "v1", "--limit=3"},
+		{"chat", "--message", "hello"},
+		{"save", "v2"},
+		{"load", "v1"},
+		{"undo"},
+		{"copy", "v1", "v3"},
+		{"delete", "v3"},
+		{"verify", "v1"},
+		{"prune"},
 	} {
 		few, err := small.resident(ctx, args...)
 		if err != nil {

@@ -108,11 +108,6 @@ func (a *app) print(out surfaces.CLIOutput) int {
 
 // command does what the command line says.
 func (a *app) command(ctx context.Context) host.Reply {
-	var err error
-	if a.local, err = a.localCommands(); err != nil {
-		return host.Reply{Err: err}
-	}
-	a.program = newProgram(a.local)
 	// Which flags belong to a verb is known from the Specs, which lie in the
 	// home; where the home is, a first pass without them tells.
 	first, words, _ := surfaces.SplitHostFlags(a.args, func([]string) *plugin.Verb { return nil })
@@ -120,6 +115,12 @@ func (a *app) command(ctx context.Context) host.Reply {
 	topic := words
 	if len(topic) > 0 && topic[0] == "help" {
 		topic = topic[1:]
+	}
+	// A gateway wants nothing of what this program can do by itself.
+	if len(topic) > 0 && ownWord(topic[0]) || first.Version {
+		if err := a.declare(); err != nil {
+			return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+		}
 	}
 	switch {
 	case len(words) == 0 && first.Version:
@@ -139,6 +140,27 @@ func (a *app) command(ctx context.Context) host.Reply {
 	return a.hosted(ctx, words)
 }
 
+// ownWord reports whether a word that stands first is the program's own. It spares
+// the others the declarations; whoever is left out is answered all the same.
+func ownWord(word string) bool {
+	switch word {
+	case "chat", "completion", "config", "demo", "gateway", "up", "version":
+		return true
+	}
+	return false
+}
+
+// declare declares what the program answers itself, once.
+func (a *app) declare() (err error) {
+	if a.local != nil {
+		return nil
+	}
+	if a.local, err = a.localCommands(); err == nil {
+		a.program = newProgram(a.local)
+	}
+	return err
+}
+
 // reply is an answer that is printed as the flags say.
 func (a *app) reply(res plugin.Result, effect plugin.Effect, err error) host.Reply {
 	return host.Reply{Result: res, Effect: effect, Err: err, JSON: a.flags.JSON, Quiet: a.flags.Quiet}
@@ -153,6 +175,12 @@ func (a *app) help(argv []string) host.Reply {
 
 // own answers a command of the program's own.
 func (a *app) own(ctx context.Context, argv []string) host.Reply {
+	if err := a.declare(); err != nil {
+		return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+	}
+	if err := a.checkRemote(argv); err != nil {
+		return a.reply(plugin.Result{}, plugin.EffectWrite, err)
+	}
 	d := a.localFor(argv[0])
 	call := plugin.Call{
 		Argv:    argv,
@@ -217,6 +245,9 @@ func (a *app) answer(ctx context.Context, line host.Line, help bool) (host.Reply
 
 // alone has a line answered by a host of this process.
 func (a *app) alone(ctx context.Context, line host.Line, help bool) (host.Reply, error) {
+	if err := a.declare(); err != nil {
+		return host.Reply{}, err
+	}
 	h, err := a.open(ctx)
 	var notices []string
 	if help && errors.Is(err, &plugin.Error{Code: plugin.Usage}) {

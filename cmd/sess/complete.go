@@ -22,11 +22,9 @@ func (a *app) complete(ctx context.Context, words []string) int {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	var err error
-	if a.local, err = a.localCommands(); err != nil {
+	if err := a.declare(); err != nil {
 		return plugin.ExitOK
 	}
-	a.program = newProgram(a.local)
 	flags, _, _ := surfaces.SplitHostFlags(words, func([]string) *plugin.Verb { return nil })
 	a.flags.Home = flags.Home
 	commands := a.commands(ctx)

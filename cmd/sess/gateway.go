@@ -248,6 +248,10 @@ func lastLines(printed []byte) string {
 }
 
 func (a *app) gatewayStop(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
+	if a.remote() {
+		data, err := a.callGateway(ctx, "gateway.stop", nil)
+		return plugin.Result{Text: "the gateway is stopping", Data: data}, err
+	}
 	home, err := a.homeDir()
 	if err != nil {
 		return plugin.Result{}, err

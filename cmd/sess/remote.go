@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,30 @@ func (a *app) gatewayURL() string {
 		return a.flags.URL
 	}
 	return cmp.Or(a.flags.URL, a.getenv(urlEnv))
+}
+
+// checkRemote refuses flags that say which gateway is meant where they have no
+// meaning. own is an argv of the program's own, nil for that of another command.
+func (a *app) checkRemote(own []string) error {
+	flag := ""
+	switch {
+	case a.flags.Token != "":
+		flag = "--token"
+	case a.flags.TokenFile != "":
+		flag = "--token-file"
+	}
+	if flag != "" && !a.remote() {
+		return plugin.Errorf(plugin.Usage, "%s is for a gateway at a URL", flag).WithHint("name it with --url, or leave %s out", flag)
+	}
+	if own == nil || a.flags.URL == "" {
+		return nil
+	}
+	verbs := []string{"call", "reload", "status", "stop"}
+	if own[0] == "gateway" && len(own) > 1 && slices.Contains(verbs, own[1]) {
+		return nil
+	}
+	return plugin.Errorf(plugin.Usage, "--url has no meaning here: %s works in this process", strings.Join(own[:min(2, len(own))], " ")).
+		WithHint("leave --url out; of the gateway's own verbs %s take it", strings.Join(verbs, ", "))
 }
 
 // dialRemote connects to the gateway that is named.
@@ -154,7 +179,13 @@ func (a *app) callGateway(ctx context.Context, method string, params json.RawMes
 // throughGateway has a line answered by a gateway: the named one, or else the
 // one of the home where it answers. Without one ok is false.
 func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Reply, ok bool, err error) {
+	if err := a.checkRemote(nil); err != nil {
+		return reply, true, err
+	}
 	if !line.Portable() {
+		if a.remote() {
+			return reply, true, plugin.Errorf(plugin.Usage, "a word of the command line is not UTF-8, and cannot be sent").WithHint("write it in UTF-8")
+		}
 		return reply, false, nil
 	}
 	if a.remote() {
