@@ -328,10 +328,12 @@ type checkup struct {
 	// State is "ready", "disabled" or "failed".
 	State string `json:"state"`
 	// Step is where its start failed; see [supervise.Step].
-	Step   string `json:"step,omitempty"`
-	Error  string `json:"error,omitempty"`
-	Hint   string `json:"hint,omitempty"`
-	Stderr string `json:"stderr,omitempty"` // what it wrote last
+	Step  string `json:"step,omitempty"`
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+	// Code is the error's.
+	Code   plugin.Code `json:"code,omitempty"`
+	Stderr string      `json:"stderr,omitempty"` // what it wrote last
 }
 
 // checkPlugin checks the files of a plugin and starts it.
@@ -357,7 +359,8 @@ func (h *Host) checkPlugin(ctx context.Context, p *Plugin) (checkup, error) {
 		return c, nil
 	}
 	e := plugin.AsError(err)
-	c.State, c.Step, c.Error, c.Hint = string(supervise.Failed), e.Details[supervise.StepDetail], e.Message, e.Hint
+	c.State, c.Step, c.Error, c.Hint = string(supervise.Failed), cmp.Or(e.Details[supervise.StepDetail], string(supervise.StepStart)), e.Message, e.Hint
+	c.Code = e.Code
 	return c, e
 }
 
@@ -392,7 +395,7 @@ func (h *Host) pluginsDoctor(ctx context.Context, in *dispatch.Invocation) (plug
 		if e := plugin.AsError(failures[i]); worst == nil {
 			worst = e
 		}
-		fmt.Fprintf(&text, " (%s): %s", cmp.Or(c.Step, "start"), c.Error)
+		fmt.Fprintf(&text, " (%s): %s", c.Step, c.Error)
 		if c.Hint != "" {
 			fmt.Fprintf(&text, "\n  what to do: %s", c.Hint)
 		}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/go-cmp/cmp"
 
 	"sess/host"
@@ -584,5 +585,40 @@ func TestHTTPReadsMakeNothing(t *testing.T) {
 		w.want(200, nil, "GET", target, "")
 	}
 	w.refused(400, "GET", "/sess/view?project=nowhere&name=v1", "")
+	check()
+}
+
+// The document that describes the routes is valid for the real commands, and
+// every route that it names is there.
+func TestHTTPDocument(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("--session=one", "chat", "--message", "hello")
+	w := u.serve()
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(w.want(200, nil, "GET", "/openapi.json", "").body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatalf("the document is not valid: %v", err)
+	}
+	if n := doc.Paths.Len(); n < 40 {
+		t.Errorf("the document has %d paths, want those of all commands", n)
+	}
+	check := u.unchanged()
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			// A field that no verb has is refused before the verb runs.
+			target, body := strings.NewReplacer("{id}", "one", "{snapshot}", "v1").Replace(path), `{"noSuchField":1}`
+			if method == "GET" || method == "DELETE" {
+				target, body = target+"?noSuchField=1", ""
+			}
+			if a := w.call(method, target, body); a.StatusCode != 400 && !slices.Contains([]string{"/", "/healthz", "/readyz", "/metrics", "/tools", "/openapi.json", "/rpc"}, path) {
+				t.Errorf("%s %s: %d %s, want the field refused", method, target, a.StatusCode, a.body)
+			} else if a.StatusCode == 404 || a.StatusCode == 405 {
+				t.Errorf("%s %s: %d %s, and the document names it", method, target, a.StatusCode, a.body)
+			}
+		}
+	}
 	check()
 }

@@ -52,6 +52,30 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestReadmePlugin holds the example of the README to the plugin that is tested.
+func TestReadmePlugin(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, fence := range map[string]string{"main.go": "```go\n", "plugin.json": "```json\n"} {
+		file, err := os.ReadFile(filepath.Join("plugins/note", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := string(file)
+		if at := strings.Index(want, "package main"); at > 0 {
+			want = want[at:] // its comment is the text around it
+		}
+		_, rest, _ := strings.Cut(string(readme), fence)
+		got, _, _ := strings.Cut(rest, "```")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("README.md and tests/plugins/note/%s (-file +README):\n%s", name, diff)
+		}
+	}
+}
+
 // goEnv keeps Go's caches where they are when HOME changes.
 func goEnv(t *testing.T) []string {
 	t.Helper()
@@ -75,6 +99,9 @@ func goEnv(t *testing.T) []string {
 func readmeScript(markdown string) (string, error) {
 	const prelude = `set -eo pipefail
 exec </dev/null
+cp() {
+	(cd "$MODULE" && command cp "$@")
+}
 go() {
 	if [[ $1 == test ]]; then
 		(cd "$MODULE" && command go test -run '^$' "${@:2}")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -208,6 +209,7 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 	line := host.Line{Args: a.args, Home: a.flags.Home, Project: a.getenv("SESS_PROJECT"), Session: a.getenv("SESS_SESSION")}
 	line.Cwd, _ = os.Getwd()
 	help := len(words) == 0 || words[0] == "help" || a.flags.Help
+	agreed := false
 	for try := 0; ; try++ {
 		reply, err := a.answer(ctx, line, help)
 		switch {
@@ -225,10 +227,46 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 		case reply.Own != nil:
 			a.flags.JSON, a.flags.Quiet = reply.JSON, reply.Quiet
 			return a.own(ctx, reply.Own)
+		case !agreed && a.agrees(&reply):
+			agreed, line.Args = true, withFlag(line.Args, plugin.AsError(reply.Err).Details[host.ConfirmDetail])
 		default:
 			return reply
 		}
 	}
+}
+
+// agrees asks the person at the terminal where a verb wants that. Elsewhere its
+// error names the flag that says yes.
+func (a *app) agrees(reply *host.Reply) bool {
+	e := plugin.AsError(reply.Err)
+	if e == nil || e.Details[host.ConfirmDetail] == "" || reply.JSON || !isTerminal(a.stdin) || !isTerminal(a.stderr) {
+		return false
+	}
+	return saysYes(a.stdin, a.stderr, e.Message)
+}
+
+// saysYes asks a question and reads one line; only a clear yes is one.
+func saysYes(in io.Reader, out io.Writer, question string) bool {
+	if _, err := fmt.Fprintf(out, "%s\nGo on? [y/N] ", surfaces.Printable(question)); err != nil {
+		return false
+	}
+	var line []byte
+	for b := make([]byte, 1); len(line) < 100; line = append(line, b[0]) { // what follows the line is for others
+		if n, err := in.Read(b); n == 0 || err != nil || b[0] == '\n' {
+			break
+		}
+	}
+	word := strings.ToLower(strings.TrimSpace(string(line)))
+	return word == "y" || word == "yes"
+}
+
+// withFlag adds a flag to a command line, in front of where flags end.
+func withFlag(args []string, flag string) []string {
+	at := slices.Index(args, "--")
+	if at < 0 {
+		at = len(args)
+	}
+	return slices.Insert(slices.Clone(args), at, flag)
 }
 
 // answer has a line answered by a gateway, or else by a host of this process.

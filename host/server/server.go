@@ -58,7 +58,8 @@ type Options struct {
 	Insecure bool
 	// Grace is how long calls may still run when the server closes; 0 means 4 s.
 	Grace time.Duration
-	// Version and StartedAt are what the server tells about itself.
+	// Version and StartedAt are what the server tells about itself; without a
+	// version it is "unknown".
 	Version   string
 	StartedAt time.Time
 	// Logger receives what an operator should know; nil drops it. No token is ever
@@ -90,6 +91,7 @@ func New(h Host, o Options) (*Server, error) {
 	}
 	s.opts.BodyLimit = cmp.Or(o.BodyLimit, DefaultBodyLimit)
 	s.opts.Grace = cmp.Or(o.Grace, defaultGrace)
+	s.opts.Version = cmp.Or(o.Version, "unknown")
 	if o.TLSCert != "" || o.TLSKey != "" {
 		cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 		if err != nil {

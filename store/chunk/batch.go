@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -152,8 +151,54 @@ func (b *Batch) Commit(ctx context.Context) error {
 	return b.publish(true)
 }
 
+// CommitLinked is [Batch.Commit] for who syncs the folder dir before anything
+// names the chunks: instead of a sync of their own folder they get a second name
+// there, which is returned, and [Store.Relink] brings back what a power cut took
+// of the first. The second names have to stay until the store was synced. Where
+// there are none to be had all is as after Commit, and none is returned.
+func (b *Batch) CommitLinked(ctx context.Context, dir string) (links []string, err error) {
+	l, ok := b.s.fs.(durable.Linker)
+	if b.ended || !ok {
+		return nil, b.Commit(ctx)
+	}
+	b.writers.Wait()
+	if slices.ContainsFunc(b.ready, isIndex) { // its parts have to be durable first
+		return nil, b.Commit(ctx)
+	}
+	defer b.Discard()
+	if err := errors.Join(b.failure(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	if err := durable.MkdirAll(b.s.fs, dir); err != nil {
+		return nil, err
+	}
+	if err := b.rename(false); err != nil {
+		return nil, err
+	}
+	// Also those that were there: whoever made them visible may not have come as far.
+	for id := range b.seen {
+		link := dir + "/" + string(id) + suffix
+		if err := l.Link(folder+"/"+string(id)+suffix, link); err != nil {
+			// One may be there already, of whatever state, or files have one name here.
+			for _, link := range links {
+				_ = b.s.fs.Remove(link)
+			}
+			return nil, b.s.Sync()
+		}
+		links = append(links, link)
+	}
+	return links, nil
+}
+
 // publish renames the index chunks, or all others, and syncs the folder.
 func (b *Batch) publish(index bool) error {
+	if err := b.rename(index); err != nil {
+		return err
+	}
+	return b.s.Sync()
+}
+
+func (b *Batch) rename(index bool) error {
 	for _, w := range b.ready {
 		if isIndex(w) != index {
 			continue
@@ -162,11 +207,7 @@ func (b *Batch) publish(index bool) error {
 			return err
 		}
 	}
-	err := b.s.fs.SyncDir(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing is there, and nothing was added
-	}
-	return err
+	return nil
 }
 
 func isIndex(w written) bool { return w.kind == transcript.KindIndex }

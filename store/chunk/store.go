@@ -109,6 +109,70 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 	return unlock, err == nil, err
 }
 
+// Sync makes durable which chunks are there.
+func (s *Store) Sync() error {
+	if err := s.fs.SyncDir(folder); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil // none is there
+}
+
+// Relink brings back chunks that have a name in the folder dir, see
+// [Batch.CommitLinked], and are missing or damaged; then it syncs the store and
+// removes the names. What is not a chunk's name stays.
+func (s *Store) Relink(dir string) error {
+	entries, err := s.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var links []string
+	for _, e := range entries {
+		id, ok := idOf(e)
+		if !ok {
+			continue
+		}
+		link := path.Join(dir, e.Name())
+		links = append(links, link)
+		err := s.Check(id)
+		if !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged) {
+			continue // it is there, of a newer version, or tells whoever needs it what is wrong
+		}
+		frame, err := durable.ReadFile(s.fs, link, maxFrame)
+		if err != nil {
+			return err
+		}
+		if _, err := verify(id, frame); err != nil {
+			continue // this one is no better
+		}
+		if err := durable.MkdirAll(s.fs, folder); err != nil {
+			return err
+		}
+		if err := durable.Write(s.fs, folder+"/"+e.Name(), frame); err != nil {
+			return err
+		}
+	}
+	if len(links) == 0 {
+		return nil
+	}
+	if err := s.Sync(); err != nil {
+		return err
+	}
+	return s.Unlink(links)
+}
+
+// Unlink removes second names of chunks, after the store was synced.
+func (s *Store) Unlink(links []string) error {
+	for _, link := range links {
+		if err := s.fs.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // file is the name of a chunk's file.
 func file(id transcript.ID) (string, error) {
 	if !id.Valid() {

@@ -603,6 +603,9 @@ func (p *Pool) Recover(ctx context.Context, ask func(context.Context, Op) (strin
 	}
 	var all []Recovered
 	var errs []error
+	if err := p.chunks.Relink(trashDir); err != nil {
+		errs = append(errs, fmt.Errorf("recover chunks: %w", err))
+	}
 	for _, op := range ops {
 		if op.State == OpClosed || op.State == OpUndone {
 			continue

@@ -251,7 +251,9 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := w.commit(ctx, likely, r.Doc); err != nil {
+	// What goes on below in the trash makes the chunks durable as well.
+	linked, err := w.commit(ctx, likely, r.Doc, old.data != nil && r.Overwrite && !r.Rolling)
+	if err != nil {
 		return Entry{}, err
 	}
 	tmp, err := durable.WriteTemp(p.fs, fileOf(likely), fresh.data)
@@ -301,7 +303,12 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	}
 	e := Entry{Name: name, Meta: meta, State: StateOK, File: p.path(fileOf(name))}
 	if old.data == nil || r.Rolling && p.extends(r.Doc, old.doc) {
-		err = tmp.Publish(fileOf(name))
+		if linked { // the name got free meanwhile
+			err = p.chunks.Sync()
+		}
+		if err == nil {
+			err = tmp.Publish(fileOf(name))
+		}
 	} else {
 		op := Op{Automatic: r.Rolling}
 		if r.Op != nil {
@@ -404,30 +411,51 @@ func checkLimits(m transcript.Meta) error {
 }
 
 // commit makes the added chunks part of the pool, and then knows that everything
-// the document refers to is there, durably. A batch that failed is spent: the writer can
-// only be closed then.
-func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document) error {
+// the document refers to is there, durably. With link it may be durable only when
+// the trash was synced, which it reports. A batch that failed is spent: the writer
+// can only be closed then.
+func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document, link bool) (linked bool, err error) {
 	need := doc.InlineIDs()
 	for _, children := range w.children {
 		need = append(need, children...)
 	}
 	missing, err := w.Missing(need)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(missing) > 0 {
 		err := fmt.Errorf("chunk %s is missing", missing[0])
-		return &DamagedError{Name: name, File: w.pool.path(fileOf(name)), Reason: err.Error(), Err: err}
+		return false, &DamagedError{Name: name, File: w.pool.path(fileOf(name)), Reason: err.Error(), Err: err}
 	}
 	if len(w.added) == 0 && !slices.ContainsFunc(need, func(id transcript.ID) bool { return !w.named[id] }) {
-		return nil // all is durable
+		return false, nil // all is durable
 	}
-	if err := w.batch.Commit(ctx); err != nil {
-		return err
+	var links []string
+	if link && !slices.ContainsFunc(need, func(id transcript.ID) bool { return !w.named[id] && !w.added[id] }) {
+		links, err = w.batch.CommitLinked(ctx, trashDir)
+		w.pool.linked(links)
+	} else {
+		err = w.sync(ctx)
+	}
+	if err != nil {
+		return false, err
 	}
 	w.batch = w.pool.chunks.NewBatch()
 	clear(w.added)
 	clear(w.children)
+	return len(links) > 0, nil
+}
+
+// sync commits the batch, with which what was linked before is durable.
+func (w *Writer) sync(ctx context.Context) error {
+	before := w.pool.takeLinks()
+	if err := w.batch.Commit(ctx); err != nil {
+		w.pool.linked(before)
+		return err
+	}
+	if err := w.pool.chunks.Unlink(before); err != nil {
+		w.pool.opts.Logger.Warn("second names of chunks not removed", "dir", w.pool.Dir(), "err", err)
+	}
 	return nil
 }
 

@@ -44,6 +44,9 @@ func (p *Pool) Sweep(ctx context.Context) (SweepReport, error) {
 			p.opts.Logger.Warn("chunk lock not released", "dir", p.fs.Dir(), "err", err)
 		}
 	}()
+	if err := p.chunks.Relink(trashDir); err != nil {
+		return r, fmt.Errorf("sweep: %w", err)
+	}
 	live, err := p.sweepNames(ctx, &r)
 	if err != nil {
 		return r, fmt.Errorf("sweep: %w", err)
