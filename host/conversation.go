@@ -64,7 +64,12 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 	})
 	c, err = chat.Open(ctx, h.sessions, ref, model, out, chat.Options{
 		Commands: func() []chat.Command {
-			return h.chatCommands(ctx, func(ref session.Ref) { c.Switch(ref) })
+			return h.chatCommands(ctx, func(call plugin.Call, ref session.Ref) {
+				// What becomes of another session leaves the chat where it is.
+				if own := c.Ref(); own == (session.Ref{Project: projectOr(call.Project), ID: call.Session}) {
+					c.Switch(ref)
+				}
+			})
 		},
 		Absent: func(command string) error { return h.absent(ctx, command) },
 		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
@@ -86,13 +91,13 @@ func (h *Host) models(paced bool) models.Config {
 
 // chatCommands lists what a chat offers: the plugins' commands, which the model
 // may call too, and the host's own.
-func (h *Host) chatCommands(ctx context.Context, moved func(session.Ref)) []chat.Command {
+func (h *Host) chatCommands(ctx context.Context, moved func(plugin.Call, session.Ref)) []chat.Command {
 	follow := func(command string) plugin.Dispatcher {
 		return plugin.DispatcherFunc(func(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
 			call.Argv = append([]string{command}, call.Argv...)
 			res, ref, err := h.Follow(ctx, call, progress)
 			if ref != nil {
-				moved(*ref)
+				moved(call, *ref)
 			}
 			return res, err
 		})

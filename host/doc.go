@@ -9,5 +9,10 @@
 // plugin's or one of the host's own (sessions, plugins), declared in the same
 // way.
 //
+// A [Gateway] is a host that stays, and what others reach it by: the lock that
+// makes it the only one of its home, its token, its socket and its address. A
+// command line means the same to it as to the process where it was typed:
+// [Host.CommandLine] answers both.
+//
 // The host never knows a plugin's verb by name. No plugin process outlives it.
 package host

@@ -383,7 +383,7 @@ func TestGatewayStopDrains(t *testing.T) {
 }
 
 // waitFor waits until what is true, or the test fails.
-func waitFor(t *testing.T, what string, ok func() bool) {
+func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -42,6 +42,16 @@ func TestGatewaySignals(t *testing.T) {
 	}
 }
 
+// waitForCall waits until a call that came over the socket runs.
+func (g *gateway) waitForCall() {
+	g.t.Helper()
+	token := strings.TrimSpace(g.do("gateway", "token", "--show"))
+	waitFor(g.t, "the call to run", func() bool {
+		_, metrics := g.get(http.DefaultClient, "/metrics", token)
+		return strings.Contains(metrics, `sess_calls_in_flight{surface="cli"} 1`) || strings.Contains(metrics, `sess_calls_in_flight{surface="rpc"} 1`)
+	})
+}
+
 // Under nohup a terminal that closes ends nothing.
 func TestGatewayUnderNohup(t *testing.T) {
 	t.Parallel()
@@ -185,11 +195,7 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	if err := save.Start(); err != nil {
 		t.Fatal(err)
 	}
-	token := strings.TrimSpace(u.do("gateway", "token", "--show"))
-	waitFor(t, "the save to run", func() bool {
-		_, metrics := g.get(http.DefaultClient, "/metrics", token)
-		return strings.Contains(metrics, `sess_calls_in_flight{surface="cli"} 1`) || strings.Contains(metrics, `sess_calls_in_flight{surface="rpc"} 1`)
-	})
+	g.waitForCall()
 	if err := save.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -223,11 +229,7 @@ func TestGatewaySecondSignal(t *testing.T) {
 	if err := save.Start(); err != nil {
 		t.Fatal(err)
 	}
-	token := strings.TrimSpace(u.do("gateway", "token", "--show"))
-	waitFor(t, "the save to run", func() bool {
-		_, metrics := g.get(http.DefaultClient, "/metrics", token)
-		return strings.Contains(metrics, `sess_calls_in_flight{surface="cli"} 1`) || strings.Contains(metrics, `sess_calls_in_flight{surface="rpc"} 1`)
-	})
+	g.waitForCall()
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -251,5 +253,37 @@ func TestGatewaySecondSignal(t *testing.T) {
 	u.gateway()
 	if got := u.names(); !slices.Contains(got, "first") {
 		t.Errorf("list: %v", got)
+	}
+}
+
+// A call that does not end is not waited for without end: the gateway stops all the
+// same, and nothing comes of the call.
+func TestGatewayStopIsBounded(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	u.do("save", "first")
+	g := u.gateway()
+	holder := u.stoppedHolder()
+	save := u.command("save", "stuck")
+	if err := save.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g.waitForCall()
+	u.do("gateway", "stop")
+	if exit := g.end(); exit != 0 || g.stderr.Len() > 0 {
+		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+	}
+	if exit := u.exit(save.Wait()); exit != 9 {
+		t.Errorf("the call ended with status %d, want 9", exit)
+	}
+	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if exit := u.exit(holder.Wait()); exit != 0 {
+		t.Errorf("who held the lock ended with status %d", exit)
+	}
+	if got := u.names(); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("list: %v, want nothing of what was cut short", got)
 	}
 }

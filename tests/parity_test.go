@@ -4,22 +4,23 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"sess/host"
+	"sess/host/client"
 	"sess/plugin"
-	"sess/plugin/sess"
 	"sess/surfaces"
 )
 
@@ -45,8 +46,8 @@ type commandCases struct {
 
 // parityCases has for every verb of every command at least one case that works
 // and one that is refused. A new verb is a line or two here; the test fails
-// while they are missing.
-func parityCases() []commandCases {
+// while they are missing. pkg is the folder of the plugin "note".
+func parityCases(pkg string) []commandCases {
 	return []commandCases{
 		{"sess", []verbCase{
 			{`list`, `{}`, "", false},
@@ -157,11 +158,32 @@ func parityCases() []commandCases {
 			{`ls`, `{}`, "", false},
 			{`list all`, `{"id":"all"}`, plugin.Usage, true},
 		}},
+		{"note", []verbCase{ // a plugin that the host knows nothing of
+			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
+			{`add a/b text`, `{"name":"a/b","text":"text"}`, plugin.InvalidName, false},
+			{`list`, `{}`, "", false},
+			{`list all`, `{"name":"all"}`, plugin.Usage, true},
+			{`save noted "a, b"`, `{"name":"noted","text":"a, b"}`, "", false},
+			{`save noted again`, `{"name":"noted","text":"again"}`, plugin.Exists, false},
+		}},
 		{"plugins", []verbCase{
 			{`list`, `{}`, "", false},
 			{`ls all`, `{"id":"all"}`, plugin.Usage, true},
 			{`inspect sess`, `{"id":"sess"}`, "", false},
 			{`info ses`, `{"id":"ses"}`, plugin.NotFound, false},
+			{`doctor sess`, `{"id":"sess"}`, "", false},
+			{`doctor nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`disable note`, `{"id":"note"}`, "", false},
+			{`disable nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`enable note`, `{"id":"note"}`, "", false},
+			{`enable nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`uninstall note`, `{"id":"note"}`, plugin.Usage, false},
+			{`remove nosuch --yes`, `{"id":"nosuch","yes":true}`, plugin.NotFound, false},
+			{`uninstall note --yes`, `{"id":"note","yes":true}`, "", false},
+			{`install '` + pkg + `/nosuch' --yes`, `{"package":` + strconv.Quote(pkg+"/nosuch") + `,"yes":true}`, plugin.NotFound, false},
+			{`install '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
+			{`update '` + pkg + `/nosuch' --yes`, `{"package":` + strconv.Quote(pkg+"/nosuch") + `,"yes":true}`, plugin.NotFound, false},
+			{`update '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
 		}},
 	}
 }
@@ -184,6 +206,7 @@ type parityOutcome struct {
 type parityCall struct {
 	verbCase
 	spec   *plugin.Spec
+	plugin bool         // whose command it is; otherwise it is the host's own
 	verb   *plugin.Verb // nil where there is none
 	action string       // as typed
 	words  []string     // of typed
@@ -192,8 +215,12 @@ type parityCall struct {
 // read reports whether the case can be asked again.
 func (c *parityCall) read() bool { return c.verb != nil && c.verb.Effect == plugin.EffectRead }
 
-// fields are those of the object and more.
-func (c *parityCall) fields(t *testing.T, more map[string]any) map[string]any {
+// atHome reports whether the case is for the command line only: who comes over
+// the network or by a model brings no programs that run here.
+func (c *parityCall) atHome() bool { return c.spec.Command == "plugins" && c.verb != nil && !c.read() }
+
+// fields are those of the object, and the session unless it is "".
+func (c *parityCall) fields(t *testing.T, session string) map[string]any {
 	t.Helper()
 	fields := map[string]any{}
 	dec := json.NewDecoder(strings.NewReader(c.object))
@@ -201,7 +228,9 @@ func (c *parityCall) fields(t *testing.T, more map[string]any) map[string]any {
 	if err := dec.Decode(&fields); err != nil {
 		t.Fatalf("the object of %s %s: %v", c.spec.Command, c.typed, err)
 	}
-	maps.Copy(fields, more)
+	if session != "" {
+		fields["session"] = session
+	}
 	return fields
 }
 
@@ -209,30 +238,29 @@ func (c *parityCall) fields(t *testing.T, more map[string]any) map[string]any {
 // surface has a home of its own, all made alike, and runs all cases there.
 func TestParity(t *testing.T) {
 	t.Parallel()
-	calls := parityCalls(t)
 	template := newUser(t)
-	// Nobody is there to allow a model what destroys.
-	if err := os.MkdirAll(template.home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(template.home, "config.json"), []byte(`{"chat":{"confirm":[]}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	pkg := notePackage(t, nil)
+	template.askNobody()
 	template.do("--session="+parityTalk, "chat", "--message", "Let us plan the launch of our newsletter")
+	calls := parityCalls(t, pkg)
 
 	type surface struct {
-		name string
-		// offers says which commands are there.
-		offers func(command string) bool
-		run    func(t *testing.T, u *user, calls []parityCall) []parityOutcome
+		name  string
+		typed bool // it takes words as people type them
+		tool  bool // it offers the commands of plugins only
+		home  bool // plugins are changed there
+		run   func(p *parityRun)
 	}
-	everything := func(string) bool { return true }
 	all := []surface{
-		{"command line", everything, runTyped},
-		{"slash", everything, runSlash},
-		{"model", func(command string) bool { return command == "sess" }, runModel},
-		{"HTTP", everything, runHTTP},
-		{"tool over HTTP", func(command string) bool { return command == "sess" }, runHTTPTool},
+		{"command line", true, false, true, (*parityRun).commandLine},
+		{"command line through a gateway", true, false, true, (*parityRun).commandLineThere},
+		{"slash", true, false, false, (*parityRun).slash},
+		{"model", false, true, false, (*parityRun).model},
+		{"tool over HTTP", false, true, false, (*parityRun).tool},
+		{"HTTP", false, false, false, (*parityRun).http},
+		{"RPC with fields over HTTP", false, false, false, (*parityRun).rpcFields},
+		{"RPC with words over the socket", true, false, false, (*parityRun).rpcWords},
+		{"dispatch over WebSocket", true, false, false, (*parityRun).dispatch},
 	}
 	results := make([][]parityOutcome, len(all))
 	t.Run("run", func(t *testing.T) {
@@ -243,57 +271,82 @@ func TestParity(t *testing.T) {
 				if err := os.CopyFS(u.home, os.DirFS(template.home)); err != nil {
 					t.Fatal(err)
 				}
-				offered := slices.DeleteFunc(slices.Clone(calls), func(c parityCall) bool { return !s.offers(c.spec.Command) })
-				results[i] = s.run(t, u, offered)
-				if len(results[i]) != len(offered) {
-					t.Fatalf("%d answers to %d cases", len(results[i]), len(offered))
+				u.do("plugins", "install", "--yes", pkg)
+				p := &parityRun{T: t, user: u, calls: slices.DeleteFunc(slices.Clone(calls), func(c parityCall) bool {
+					return s.tool && !c.plugin
+				})}
+				s.run(p)
+				if len(p.outcomes) != len(p.calls) {
+					t.Fatalf("%d answers to %d cases", len(p.outcomes), len(p.calls))
 				}
-				for j := range results[i] {
-					results[i][j].normalise(u)
+				for j := range p.outcomes {
+					p.outcomes[j].normalise(u)
 				}
+				results[i] = p.outcomes
 			})
 		}
 	})
 	if t.Failed() {
 		return
 	}
-	for n, c := range calls {
-		want := results[0][n]
-		if want.Code != c.code {
-			t.Errorf("%s %s: code %q, want %q\n%s", c.spec.Command, c.typed, want.Code, c.code, *want.Text)
-		}
-		for i, s := range all[1:] {
-			if !s.offers(c.spec.Command) {
+	for _, c := range calls {
+		first := map[bool]*parityOutcome{} // of the surfaces that are typed, and that are not
+		for i, s := range all {
+			if s.tool && !c.plugin {
 				continue
 			}
-			got := results[i+1][0]
-			results[i+1] = results[i+1][1:]
-			want := want
-			if got.Text == nil || c.own {
-				got.Text, want.Text = nil, nil
+			got := results[i][0]
+			results[i] = results[i][1:]
+			if first[true] == nil && got.Code != c.code {
+				t.Errorf("%s %s: code %q, want %q\n%s", c.spec.Command, c.typed, got.Code, c.code, *got.Text)
+			}
+			if c.atHome() && !s.home {
+				const text = "plugins are installed, changed and removed at the command line only; a person has to run sess plugins there"
+				if got.Code != plugin.Denied || *got.Text != text {
+					t.Errorf("%s %s on %s: %s %s, want it denied: %s", c.spec.Command, c.typed, s.name, got.Code, *got.Text, text)
+				}
+				continue
+			}
+			kind := s.typed || !c.own // other words for the same are fine where both are the surface's own
+			if first[kind] == nil {
+				first[kind] = &got
+			}
+			want := *cmp.Or(first[kind], first[true])
+			if want.Code != first[true].Code {
+				t.Errorf("%s %s: code %q on the %s, and %q on others", c.spec.Command, c.typed, want.Code, s.name, first[true].Code)
+			}
+			if got.Text == nil || c.verb == nil {
+				got.Text = nil
+				want.Text = nil
 			}
 			if diff := gocmp.Diff(want, got); diff != "" {
-				t.Errorf("%s %s, or %s (-%s +%s):\n%s", c.spec.Command, c.typed, c.object, all[0].name, s.name, diff)
+				t.Errorf("%s %s, or %s (-first +%s):\n%s", c.spec.Command, c.typed, c.object, s.name, diff)
 			}
 		}
 	}
 }
 
 // parityCalls resolves the cases, and fails where a verb lacks one.
-func parityCalls(t *testing.T) []parityCall {
+func parityCalls(t *testing.T, pkg string) []parityCall {
 	t.Helper()
-	specs := map[string]*plugin.Spec{}
-	description, err := sess.New(sess.Options{}).Describe(t.Context())
+	u := newUser(t)
+	u.do("plugins", "install", "--yes", pkg)
+	manifest, err := os.ReadFile(filepath.Join(root, "plugin.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	specs[description.Spec.Command] = &description.Spec
-	h, err := host.Open(t.Context(), host.Options{Home: filepath.Join(t.TempDir(), "home"), Exe: filepath.Join(binDir(t), "sess")})
+	h, err := host.Open(t.Context(), host.Options{Home: u.home, Exe: u.bin, Builtins: [][]byte{manifest}, RuntimeDir: u.tmp, Environ: u.env})
 	if err != nil {
 		t.Fatal(err)
+	}
+	specs, plugins := map[string]*plugin.Spec{}, map[string]bool{}
+	for _, spec := range h.Specs(t.Context()) {
+		specs[spec.Command] = spec
+		plugins[spec.Command] = true
 	}
 	for _, spec := range h.OwnSpecs() {
 		specs[spec.Command] = &spec
+		plugins[spec.Command] = false
 	}
 	if err := h.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -301,7 +354,7 @@ func parityCalls(t *testing.T) []parityCall {
 
 	var calls []parityCall
 	seen := map[string]bool{} // "sess save", with " good" or " bad"
-	for _, group := range parityCases() {
+	for _, group := range parityCases(pkg) {
 		spec := specs[group.command]
 		if spec == nil {
 			t.Fatalf("there are cases for %s, and no such command", group.command)
@@ -311,7 +364,7 @@ func parityCalls(t *testing.T) []parityCall {
 			if err != nil {
 				t.Fatalf("%s: %v", vc.typed, err)
 			}
-			c := parityCall{verbCase: vc, spec: spec, words: words, action: words[0]}
+			c := parityCall{verbCase: vc, spec: spec, plugin: plugins[spec.Command], words: words, action: words[0]}
 			if v, n := spec.Find(words); v != nil {
 				c.verb, c.action = v, strings.Join(words[:n], " ")
 				kind := " bad"
@@ -376,148 +429,128 @@ func typedOutcome(t *testing.T, c *parityCall, document, text string) parityOutc
 	return parityOutcome{Text: &answer.Text, Data: string(answer.Data)}
 }
 
-func runTyped(t *testing.T, u *user, calls []parityCall) []parityOutcome {
-	u.t = t
-	var all []parityOutcome
-	for _, c := range calls {
-		argv := append([]string{"--session=" + parityTalk}, c.words...)
-		if c.spec.Command != "sess" {
-			argv = append([]string{c.spec.Command}, c.words...)
+// parityRun runs all cases on one surface.
+type parityRun struct {
+	*testing.T
+	*user
+	calls    []parityCall
+	outcomes []parityOutcome
+}
+
+func (p *parityRun) add(o parityOutcome) { p.outcomes = append(p.outcomes, o) }
+
+// addError adds what became of a case that has no answer.
+func (p *parityRun) addError(err error) {
+	e := plugin.AsError(err)
+	p.add(shownFailure{Error: e.Message, Hint: e.Hint, Code: e.Code}.outcome())
+}
+
+// session is the session that a case is about; "" where its command is not about
+// one.
+func (c *parityCall) session() string {
+	if c.plugin {
+		return parityTalk
+	}
+	return ""
+}
+
+func (p *parityRun) commandLine() {
+	p.user.t = p.T
+	for _, c := range p.calls {
+		argv := append([]string{c.spec.Command}, c.words...)
+		if session := c.session(); session != "" {
+			argv = append([]string{"--session=" + session}, argv...)
 		}
-		document, _, exit := u.run(append([]string{"--json"}, argv...)...)
-		if want := c.code.Info().Exit; c.code != "" && exit != want || c.code == "" && exit != 0 {
-			t.Errorf("sess %s ended with status %d, want that of %q:\n%s", c.typed, exit, c.code, document)
+		document, _, exit := p.run(append([]string{"--json"}, argv...)...)
+		want := 0
+		if c.code != "" {
+			want = c.code.Info().Exit
+		}
+		if exit != want {
+			p.Errorf("sess %s ended with status %d, want %d:\n%s", c.typed, exit, want, document)
 		}
 		text := ""
 		if c.read() && exit == 0 {
-			text = u.do(argv...)
+			text = p.do(argv...)
 		}
-		all = append(all, typedOutcome(t, &c, document, text))
+		p.add(typedOutcome(p.T, &c, document, text))
 	}
-	return all
 }
 
-// runSlash says all cases in one chat. What follows an answer marks its end.
-func runSlash(t *testing.T, u *user, calls []parityCall) []parityOutcome {
-	u.t = t
+func (p *parityRun) commandLineThere() {
+	p.gateway()
+	p.commandLine()
+}
+
+// slash says all cases in one chat. What follows an answer marks its end.
+func (p *parityRun) slash() {
+	p.user.t = p.T
 	const mark = "/help exit"
 	var lines []string
-	for _, c := range calls {
+	for _, c := range p.calls {
 		lines = append(lines, fmt.Sprintf("/%s --json %s", c.spec.Command, c.typed), mark)
 		if c.read() {
 			lines = append(lines, fmt.Sprintf("/%s %s", c.spec.Command, c.typed))
 		}
 		lines = append(lines, mark)
 	}
-	marked := strings.TrimSpace(u.do("chat", "--message", mark)) + "\n"
+	marked := strings.TrimSpace(p.do("chat", "--message", mark)) + "\n"
 	var out, errs bytes.Buffer
-	cmd := u.command("--session="+parityTalk, "chat")
+	cmd := p.command("--session="+parityTalk, "chat")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(strings.Join(lines, "\n")), &out, &errs
-	u.exit(cmd.Run())
+	p.exit(cmd.Run())
 	parts := strings.Split(out.String(), marked)
-	if len(parts) != 2*len(calls)+1 {
-		t.Fatalf("%d parts of what a chat wrote about %d cases:\n%s%s", len(parts), len(calls), &out, &errs)
+	if len(parts) != 2*len(p.calls)+1 {
+		p.Fatalf("%d parts of what a chat wrote about %d cases:\n%s%s", len(parts), len(p.calls), &out, &errs)
 	}
-	var all []parityOutcome
-	for i, c := range calls {
-		all = append(all, typedOutcome(t, &c, parts[2*i], parts[2*i+1]))
+	for i, c := range p.calls {
+		p.add(typedOutcome(p.T, &c, parts[2*i], parts[2*i+1]))
 	}
-	return all
 }
 
-// runModel lets the model make all calls, from a conversation of its own.
-func runModel(t *testing.T, u *user, calls []parityCall) []parityOutcome {
-	u.t = t
+// model lets the model make all calls, from a conversation of its own.
+func (p *parityRun) model() {
+	p.user.t = p.T
 	var lines []string
-	for _, c := range calls {
-		args, err := json.Marshal(c.fields(t, map[string]any{"action": c.action, "session": parityTalk}))
+	for _, c := range p.calls {
+		fields := c.fields(p.T, c.session())
+		fields["action"] = c.action
+		args, err := json.Marshal(fields)
 		if err != nil {
-			t.Fatal(err)
+			p.Fatal(err)
 		}
 		lines = append(lines, fmt.Sprintf("call %s %s", c.spec.ToolName(), args))
 	}
-	cmd := u.command("--session=caller", "chat")
+	cmd := p.command("--session=caller", "chat")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("a chat: %v\n%s", err, out)
+		p.Fatalf("a chat: %v\n%s", err, out)
 	}
+
 	var session struct {
 		Activities []struct{ Status, RawOutput string }
 	}
-	u.answer(&session, "sessions", "show", "caller")
-	var all []parityOutcome
+	p.answer(&session, "sessions", "show", "caller")
 	for _, a := range session.Activities {
-		if coded, ok := strings.CutPrefix(a.RawOutput, "error ("); ok {
-			code, text, _ := strings.Cut(coded, "): ")
-			all = append(all, parityOutcome{Code: plugin.Code(code), Text: &text})
-			continue
-		}
-		at := strings.LastIndex("\n\n"+a.RawOutput, "\n\n")
-		text := strings.TrimSpace(a.RawOutput[:max(0, at-2)])
-		text = toolNote.ReplaceAllString(text, "")
-		all = append(all, parityOutcome{Text: &text, Data: a.RawOutput[at:]})
+		text, data, code := modelAnswer(a.RawOutput)
+		p.add(parityOutcome{Code: code, Text: &text, Data: string(data)})
 	}
-	return all
 }
 
-// runHTTP asks the routes: GET with a query for what only reads, and otherwise
-// POST with a body.
-func runHTTP(t *testing.T, u *user, calls []parityCall) []parityOutcome {
-	s := serve(t, u)
-	var all []parityOutcome
-	for _, c := range calls {
-		more := map[string]any{}
-		if c.spec.Command == "sess" {
-			more["session"] = parityTalk
-		}
-		fields := c.fields(t, more)
-		path := "/" + c.spec.Command + "/" + strings.ReplaceAll(c.action, " ", "/")
-		var status int
-		var body []byte
-		if c.read() {
-			query := url.Values{}
-			for key, value := range fields {
-				list, ok := value.([]any)
-				if !ok {
-					list = []any{value}
-				}
-				for _, item := range list {
-					query.Add(key, fmt.Sprint(item))
-				}
-			}
-			status, body, _ = s.ask("GET", path+"?"+query.Encode(), nil)
-		} else {
-			status, body, _ = s.ask("POST", path, fields)
-		}
-		want := http.StatusOK
-		switch info := c.code.Info(); {
-		case c.verb == nil:
-			want = http.StatusNotFound
-		case c.code != "" && c.spec.Command == "sess":
-			want = http.StatusBadRequest
-		case c.code != "":
-			want = info.HTTP
-		}
-		if status != want {
-			t.Errorf("%s: status %d, want %d: %s", path, status, want, body)
-		}
-		o := typedOutcome(t, &c, string(body), "")
-		if c.read() && o.Code == "" {
-			o.Text = nil
-		}
-		all = append(all, o)
-	}
-	return all
+// asker starts a gateway and asks it over HTTP.
+func (p *parityRun) asker() (asker, *gateway) {
+	p.user.t = p.T
+	g := p.gateway()
+	return asker{g.Address, strings.TrimSpace(p.do("gateway", "token", "--show"))}, g
 }
 
-// runHTTPTool makes the calls of a model that another program runs.
-func runHTTPTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
-	s := serve(t, u)
-	var all []parityOutcome
-	for _, c := range calls {
-		status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{
-			"tool": c.spec.ToolName(), "args": c.fields(t, map[string]any{"action": c.action}), "session": parityTalk,
-		})
+// tool makes the calls of a model that another program runs.
+func (p *parityRun) tool() {
+	a, _ := p.asker()
+	for _, c := range p.calls {
+		fields := c.fields(p.T, "")
+		fields["action"] = c.action
+		status, body, err := a.ask(p.Context(), http.MethodPost, "/tools/invoke", map[string]any{"tool": c.spec.ToolName(), "args": fields, "session": c.session()})
 		var answer struct {
 			OK     bool
 			Result struct {
@@ -529,20 +562,118 @@ func runHTTPTool(t *testing.T, u *user, calls []parityCall) []parityOutcome {
 				Message, Hint string
 			}
 		}
-		if err := json.Unmarshal(body, &answer); err != nil || answer.OK != (status == http.StatusOK) {
-			t.Fatalf("%s %s: status %d, and the answer %s", c.action, c.object, status, body)
+		if err := errors.Join(err, json.Unmarshal(body, &answer)); err != nil || answer.OK != (status == http.StatusOK) {
+			p.Fatalf("%s %s: %v, status %d, and the answer %s", c.action, c.object, err, status, body)
 		}
 		if answer.OK {
-			all = append(all, parityOutcome{Text: &answer.Result.Text, Data: string(answer.Result.Data)})
+			p.add(parityOutcome{Text: &answer.Result.Text, Data: string(answer.Result.Data)})
 			continue
 		}
-		all = append(all, shownFailure{Error: answer.Error.Message, Hint: answer.Error.Hint, Code: answer.Error.Code}.outcome())
+		p.add(shownFailure{Error: answer.Error.Message, Hint: answer.Error.Hint, Code: answer.Error.Code}.outcome())
 	}
-	return all
 }
 
-// toolNote is what a model is told beside the text.
-var toolNote = regexp.MustCompile(`(?m)\n(note: |to go on, call again ).*`)
+// http asks the routes.
+func (p *parityRun) http() {
+	a, _ := p.asker()
+	for _, c := range p.calls {
+		path := "/" + c.spec.Command + "/" + strings.ReplaceAll(c.action, " ", "/")
+		status, body, err := a.route(p.Context(), path, c.read(), c.fields(p.T, c.session()))
+		want := http.StatusOK
+		switch {
+		case c.verb == nil:
+			want = http.StatusNotFound
+		case c.atHome():
+			want = plugin.Denied.Info().HTTP
+		case c.code != "" && c.plugin: // as the routes of plugins are documented
+			want = http.StatusBadRequest
+		case c.code != "":
+			want = c.code.Info().HTTP
+		}
+		if err != nil || status != want {
+			p.Errorf("%s: %v, status %d, want %d: %s", path, err, status, want, body)
+		}
+		o := typedOutcome(p.T, &c, string(body), "")
+		if c.read() && o.Code == "" {
+			o.Text = nil
+		}
+		p.add(o)
+	}
+}
+
+// rpcFields calls <command>.invoke with the action and its fields.
+func (p *parityRun) rpcFields() {
+	a, _ := p.asker()
+	for _, c := range p.calls {
+		fields := c.fields(p.T, c.session())
+		fields["action"] = c.action
+		answer, err := a.rpc(p.Context(), c.spec.Command+".invoke", fields)
+		if err != nil {
+			p.Fatal(err)
+		}
+		if e := answer.Error; e != nil {
+			code := plugin.Code(e.Data.Code)
+			if want := code.Info().JSONRPC; e.Code != want {
+				p.Errorf("%s: error %d, want %d of %s", c.typed, e.Code, want, code)
+			}
+			p.add(shownFailure{Error: e.Message, Hint: e.Data.Hint, Code: code}.outcome())
+			continue
+		}
+		o := typedOutcome(p.T, &c, string(answer.Result), "")
+		if c.read() {
+			o.Text = nil
+		}
+		p.add(o)
+	}
+}
+
+// rpcWords calls <command>.invoke with the words of the command line.
+func (p *parityRun) rpcWords() {
+	p.user.t = p.T
+	conn := p.dial(client.Options{Socket: p.gateway().Socket})
+	for _, c := range p.calls {
+		params := map[string]any{"argv": c.words}
+		if session := c.session(); session != "" {
+			params["session"] = session
+		}
+		data, err := conn.Call(p.Context(), c.spec.Command+".invoke", params, nil)
+		if err != nil {
+			p.addError(err)
+			continue
+		}
+		var answer struct {
+			Text string
+			Data json.RawMessage
+		}
+		if err := json.Unmarshal(data, &answer); err != nil {
+			p.Fatalf("%s: %v\n%s", c.typed, err, data)
+		}
+		p.add(parityOutcome{Text: &answer.Text, Data: string(answer.Data)})
+	}
+}
+
+// dispatch is what a program in Go calls.
+func (p *parityRun) dispatch() {
+	a, _ := p.asker()
+	conn := p.dial(client.Options{URL: a.url, Token: a.token})
+	for _, c := range p.calls {
+		res, err := conn.Dispatch(p.Context(), plugin.Call{Argv: append([]string{c.spec.Command}, c.words...), Session: c.session()}, nil)
+		if err != nil {
+			p.addError(err)
+			continue
+		}
+		p.add(parityOutcome{Text: &res.Text, Data: string(res.Data)})
+	}
+}
+
+func (p *parityRun) dial(o client.Options) *client.Client {
+	conn, err := client.Dial(p.Context(), o)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = conn.Close() }) // who hangs up first does not matter
+	return conn
+}
 
 // normalise takes out what cannot be the same twice: ids, times, revisions and
 // what is named by them.
@@ -551,7 +682,8 @@ func (o *parityOutcome) normalise(u *user) {
 		text := normalText(u, *o.Text)
 		o.Text = &text
 	}
-	if o.Data == "" {
+	if data := strings.TrimSpace(o.Data); data == "" || data == "null" {
+		o.Data = ""
 		return
 	}
 	var data any

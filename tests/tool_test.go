@@ -2,7 +2,9 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +29,7 @@ func TestModelWalksALongList(t *testing.T) {
 	}
 	u.chat(lines...)
 	slices.Reverse(all)
-	s := serve(t, u)
+	s := asker{u.serve().url, webToken}
 
 	for _, tt := range []struct {
 		name string
@@ -44,16 +46,17 @@ func TestModelWalksALongList(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("the model's call has no answer: %+v", events)
 			}
-			said, data, _ := strings.Cut(events[i].Text, "\n\n")
-			_, next, _ := strings.Cut(said, `call again with the same fields and with "after": `)
-			return events[i].Text, data, strings.Trim(next, `"`)
+			_, data, _ := modelAnswer(events[i].Text)
+			_, next, _ := strings.Cut(events[i].Text, `call again with the same fields and with "after": "`)
+			next, _, _ = strings.Cut(next, `"`)
+			return events[i].Text, string(data), next
 		}},
 		{"HTTP", func(after string) (string, string, string) {
 			args := map[string]any{"action": "list"}
 			if after != "" {
 				args["after"] = after
 			}
-			status, body, _ := s.ask("POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": args})
+			status, body, err := s.ask(t.Context(), "POST", "/tools/invoke", map[string]any{"tool": "sess_manage", "args": args})
 			var answer struct {
 				Result struct {
 					Text string
@@ -61,7 +64,7 @@ func TestModelWalksALongList(t *testing.T) {
 					Page plugin.Page
 				}
 			}
-			if err := json.Unmarshal(body, &answer); err != nil || status != 200 || answer.Result.Page.Total != many {
+			if err := errors.Join(err, json.Unmarshal(body, &answer)); err != nil || status != 200 || answer.Result.Page.Total != many {
 				t.Fatalf("the answer has status %d: %v\n%s", status, err, body)
 			}
 			return answer.Result.Text + string(answer.Result.Data), string(answer.Result.Data), answer.Result.Page.Next
@@ -88,3 +91,20 @@ func TestModelWalksALongList(t *testing.T) {
 		}
 	}
 }
+
+// modelAnswer takes apart what a model is told: the text without what stands
+// beside it, the data, and the code of an error.
+func modelAnswer(text string) (said string, data json.RawMessage, code plugin.Code) {
+	if coded, ok := strings.CutPrefix(text, "error ("); ok {
+		code, text, _ := strings.Cut(coded, "): ")
+		return text, nil, plugin.Code(code)
+	}
+	at := strings.LastIndex("\n\n"+text, "\n\n") // the data is one line
+	said, data = strings.TrimSpace(text[:max(0, at-2)]), json.RawMessage(text[at:])
+	if !json.Valid(data) {
+		said, data = text, nil
+	}
+	return modelNote.ReplaceAllString(said, ""), data, ""
+}
+
+var modelNote = regexp.MustCompile(`(?m)\n(note: |to go on, call again ).*`)

@@ -54,6 +54,17 @@ func (u *user) configure(config string) {
 	}
 }
 
+// askNobody lets the model do everything: nobody is there to allow what destroys.
+func (u *user) askNobody() {
+	u.t.Helper()
+	if err := os.MkdirAll(u.home, 0o700); err != nil {
+		u.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(u.home, "config.json"), []byte(`{"chat":{"confirm":[]}}`), 0o600); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
 // command is a run of the program, not started yet.
 func (u *user) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(u.t.Context(), u.bin, args...)

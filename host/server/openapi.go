@@ -48,9 +48,9 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 		},
 		{
 			Method: http.MethodPost, Path: "/tools/invoke", ID: "tools.invoke", Summary: "Call a tool as a model does",
-			Description: `An error is {"ok": false, "error": {"code", "message", "hint"}}. No person is asked: an action that destroys is confirmed by the boolean confirm among its arguments.`,
+			Description: `An error is {"ok": false, "error": {"code", "message", "hint"}}. No person is asked: an action that destroys is confirmed by the boolean confirm among its arguments. A long list is given in parts: page.next is the argument after of the next one.`,
 			Request:     surfaces.ToolCallSchema(m.tools),
-			Response:    json.RawMessage(`{"type":"object","required":["ok","result"],"properties":{"ok":{"const":true},"result":{"type":"object","required":["text","data"],"properties":{"text":{"type":"string"},"data":{},"notices":{"type":"array","items":{"type":"string"}}}}}}`),
+			Response:    json.RawMessage(`{"type":"object","required":["ok","result"],"properties":{"ok":{"const":true},"result":{"type":"object","required":["text","data"],"properties":{"text":{"type":"string"},"data":{},"notices":{"type":"array","items":{"type":"string"}},"page":{"type":"object","required":["total"],"properties":{"total":{"type":"integer"},"next":{"type":"string"}}}}}}}`),
 		},
 		{
 			Method: http.MethodGet, Path: "/rpc", ID: "rpc.connect", Summary: "Open a WebSocket for JSON-RPC 2.0, one message in each of its messages", Status: http.StatusSwitchingProtocols,
