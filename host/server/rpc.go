@@ -408,7 +408,7 @@ func (c *rpcConn) cancel(params json.RawMessage) (any, func(), error) {
 	end := c.calls[string(p.ID)]
 	c.mu.Unlock()
 	if end != nil {
-		end(errCancelled)
+		end(nil)
 	}
 	return map[string]bool{"cancelled": end != nil}, nil, nil
 }
@@ -528,8 +528,11 @@ func (r *rpc) answer(ctx context.Context, req *jrpc2.ParsedRequest, result any, 
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		cause := context.Cause(ctx)
-		err = plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", req.Method, cause).
-			WithHint("what it does may have been done: look before you try again")
+		e := plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", req.Method, cause)
+		if errors.Is(cause, context.Canceled) { // by its client
+			e.Message = req.Method + " was cancelled"
+		}
+		err = e.WithHint("what it does may have been done: look before you try again")
 	}
 	err = r.incident(ctx, req.Method, err)
 	failure := surfaces.RenderRPCError(err)
@@ -538,9 +541,6 @@ func (r *rpc) answer(ctx context.Context, req *jrpc2.ParsedRequest, result any, 
 	}
 	return wanted(req, failRPC(json.RawMessage(req.ID), failure))
 }
-
-// errCancelled is why a call ends that its client has cancelled.
-var errCancelled = errors.New("it was cancelled")
 
 func wanted(req *jrpc2.ParsedRequest, answer []byte) []byte {
 	if req.ID == "" {
