@@ -3,6 +3,8 @@
 package tests
 
 import (
+	"bufio"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -184,8 +186,8 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	u.chat("hello")
-	u.do("save", "first")
 	g := u.gateway()
+	u.do("save", "first") // its plugin is ready then
 	holder := u.stoppedHolder()
 	save := u.command("save", "given-up", "--json")
 	out, err := save.StdoutPipe()
@@ -203,7 +205,9 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exit := u.exit(save.Wait()); exit != 130 || !strings.Contains(string(said), `"code":"unavailable"`) {
+	var doc failure
+	err = json.Unmarshal(said, &doc)
+	if exit := u.exit(save.Wait()); exit != 130 || err != nil || doc.Code != "unavailable" || !strings.HasSuffix(doc.Error, " was cancelled") {
 		t.Errorf("after Ctrl-C: status %d, %s", exit, said)
 	}
 	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
@@ -215,6 +219,68 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	if got := u.names(); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("list: %v, want nothing of what was given up", got)
 	}
+}
+
+// Whoever follows what happens sees each event as it comes, until Ctrl-C or until
+// the gateway has gone, and is told of what cannot be followed.
+func TestEventsAreFollowed(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	for _, end := range []struct {
+		name string
+		by   func(follower *exec.Cmd) error
+		exit int
+	}{
+		{"Ctrl-C", func(follower *exec.Cmd) error { return follower.Process.Signal(os.Interrupt) }, 0},
+		{"the gateway's end", func(*exec.Cmd) error { u.do("gateway", "stop"); return nil }, 9},
+	} {
+		follower := u.command("gateway", "call", "events.subscribe", `--params={"kinds":["sess"]}`)
+		out, err := follower.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := follower.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := follower.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewReader(notes)
+		if line, err := said.ReadString('\n'); err != nil || !strings.Contains(line, "Ctrl-C") {
+			t.Fatalf("at first it says %q (%v)", line, err)
+		}
+		events := bufio.NewReader(out)
+		for _, verb := range []string{"save", "delete"} {
+			u.do(verb, "v1")
+			line, err := events.ReadString('\n')
+			var e struct{ Kind, Verb string }
+			if err == nil {
+				err = json.Unmarshal([]byte(line), &e)
+			}
+			if err != nil || e.Kind != "sess.changed" || e.Verb != verb {
+				t.Errorf("after a %s: %q (%v)", verb, line, err)
+			}
+		}
+		if err := end.by(follower); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(events)
+		if err != nil || len(rest) > 0 {
+			t.Errorf("at %s it prints %q (%v)", end.name, rest, err)
+		}
+		told, err := io.ReadAll(said)
+		if exit := u.exit(follower.Wait()); exit != end.exit || err != nil || (len(told) > 0) != (exit != 0) {
+			t.Errorf("%s ends it with status %d, %q (%v)", end.name, exit, told, err)
+		}
+	}
+	if exit := g.end(); exit != 0 {
+		t.Errorf("the gateway ended with status %d", exit)
+	}
+	var none failure
+	u.fails(9, &none, "gateway", "call", "events.subscribe")
 }
 
 // A second signal ends a gateway at once that still waits for a call.
