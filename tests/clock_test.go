@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,13 +18,18 @@ import (
 // stepped is a home with a clock that is set back and forth.
 type stepped struct {
 	*rig
-	now time.Time
+	clock atomic.Pointer[time.Time] // host and plugin look at it from their goroutines
 }
+
+func (s *stepped) now() time.Time { return *s.clock.Load() }
+
+func (s *stepped) set(now time.Time) { s.clock.Store(&now) }
 
 func newStepped(t *testing.T, now time.Time) *stepped {
 	t.Helper()
-	s := &stepped{now: now}
-	r, err := openRigAt(t, newHome(t, now), durabletest.Unsynced, func() time.Time { return s.now })
+	s := &stepped{}
+	s.set(now)
+	r, err := openRigAt(t, newHome(t, now), durabletest.Unsynced, s.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +50,7 @@ func (s *stepped) do(into any, argv ...string) string {
 		err = json.Unmarshal(res.Data, into)
 	}
 	if err != nil {
-		s.Fatalf("sess %s at %v: %v", strings.Join(argv, " "), s.now, err)
+		s.Fatalf("sess %s at %v: %v", strings.Join(argv, " "), s.now(), err)
 	}
 	return res.Text
 }
@@ -102,7 +108,7 @@ func TestBackupsOfOneInstant(t *testing.T) {
 		s.say(text)
 		made = append(made, s.loadEarly())
 	}
-	s.now = s.now.Add(time.Millisecond) // of the next year
+	s.set(s.now().Add(time.Millisecond)) // of the next year
 	s.say("happy new year")
 	texts, made = append(texts, "happy new year"), append(made, s.loadEarly())
 	for i, name := range made {
@@ -140,7 +146,7 @@ func TestClockSteps(t *testing.T) {
 	for i, at := range []time.Time{
 		right, right.Add(-time.Hour), right.Add(-time.Hour), right.AddDate(2, 0, 0), right.AddDate(2, 0, 0), right.Add(time.Minute),
 	} {
-		s.now = at
+		s.set(at)
 		text := []string{"one", "two", "three", "four", "five", "six"}[i]
 		s.say(text)
 		name := s.loadEarly()
@@ -176,7 +182,7 @@ func TestClockSteps(t *testing.T) {
 			t.Errorf("%s was pruned; left are %v", name, left)
 		}
 	}
-	s.now = s.now.Add(48 * time.Hour)
+	s.set(s.now().Add(48 * time.Hour))
 	s.do(nil, "save", "later")
 	if last := s.list(); !slices.ContainsFunc(last, func(e listedAt) bool { return e.Name == fresh }) {
 		t.Errorf("a save after the clock was right again cost the newest backup; left are %v", last)

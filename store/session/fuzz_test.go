@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sess/store/durable/durabletest"
 )
 
 // What can be read is written so that it reads the same, byte for byte.
@@ -82,7 +84,7 @@ func FuzzSmallFiles(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	dir := f.TempDir()
-	s, err := Open(dir, Options{})
+	s, err := Open(dir, Options{FS: durabletest.Unsynced})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -154,7 +156,7 @@ func FuzzView(f *testing.F) {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
 	}
 	dir := f.TempDir()
-	s, err := Open(dir, Options{})
+	s, err := Open(dir, Options{FS: durabletest.Unsynced})
 	if err != nil {
 		f.Fatal(err)
 	}

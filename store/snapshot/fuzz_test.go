@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
 	"sess/store/transcript"
 )
@@ -100,7 +101,7 @@ func FuzzRecord(f *testing.F) {
 		if err := os.CopyFS(dir, begin); err != nil {
 			t.Fatal(err)
 		}
-		p := openPool(t, dir, snapshot.Options{Now: c.Now})
+		p := openPool(t, dir, snapshot.Options{Now: c.Now, FS: durabletest.Unsynced})
 		file := func(i int) string { return filepath.Base(trash[i].File) }
 		id := "01900000-0000-7000-8000-000000000000"
 		if newest {
@@ -178,7 +179,7 @@ func FuzzLastPrune(f *testing.F) {
 	} {
 		f.Add([]byte(record))
 	}
-	p, _ := newPool(f)
+	p := openPool(f, filepath.Join(f.TempDir(), "sessions"), snapshot.Options{Now: newClock().Now, FS: durabletest.Unsynced})
 	put(f, p, "a", "one")
 	f.Fuzz(func(t *testing.T, record []byte) {
 		file := writeFile(t, string(record), p.Dir(), ".prune.json")
