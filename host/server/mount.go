@@ -390,7 +390,8 @@ func (s *Server) absent(r *http.Request) error {
 // dispatch hands a call of a command to the host.
 func (s *Server) dispatch(ctx context.Context, spec *plugin.Spec, call plugin.Call) (plugin.Result, error) {
 	call.Argv = append([]string{spec.Command}, call.Argv...)
-	return s.host.Dispatch(ctx, call, nil)
+	result, err := s.host.Dispatch(ctx, call, nil)
+	return result, CutShort(ctx, spec.Command, err)
 }
 
 func callOf(ctx context.Context, caller plugin.Caller, l surfaces.Lowered) plugin.Call {
