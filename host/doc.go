@@ -14,5 +14,11 @@
 // command line means the same to it as to the process where it was typed:
 // [Host.CommandLine] answers both.
 //
+// Beside the bundled plugins there are those that a person has installed below
+// plugins/ in the home, each in a folder with a record of its files' checksums.
+// Nothing that differs from its record is run, and one that is broken keeps
+// nothing else from working. [Host.Reload] applies a change of the configuration
+// or of the installed plugins to what runs: what has not changed goes on.
+//
 // The host never knows a plugin's verb by name. No plugin process outlives it.
 package host

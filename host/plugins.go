@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -217,7 +216,7 @@ func configFields(schema, config json.RawMessage) []string {
 		var about []string
 		switch {
 		case f.Enum != nil:
-			about = append(about, "one of "+string(bytes.Join(values(f.Enum), []byte(", "))))
+			about = append(about, fmt.Sprintf("one of %s", f.Enum))
 		case f.Type != nil:
 			about = append(about, strings.Trim(fmt.Sprint(f.Type), "[]"))
 		}
@@ -234,14 +233,6 @@ func configFields(schema, config json.RawMessage) []string {
 		lines = append(lines, fmt.Sprintf("%s = %s (%s)", name, value, strings.Join(about, ", ")))
 	}
 	return lines
-}
-
-func values(list []json.RawMessage) [][]byte {
-	out := make([][]byte, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
 }
 
 func (h *Host) inspectText(p inspection) string {

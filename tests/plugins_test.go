@@ -521,6 +521,59 @@ func TestBrokenPlugins(t *testing.T) {
 	}
 }
 
+// An update that is killed between its two moves leaves the version before at
+// work; the next change puts everything in its place.
+func TestPluginUpdateKilled(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	pack := notePackage(t, nil)
+	u.do("plugins", "install", "--yes", pack)
+	plugins := filepath.Join(u.home, "plugins")
+	for _, dir := range []string{".replaced", ".staging"} {
+		if err := os.Mkdir(filepath.Join(plugins, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(plugins, "note"), filepath.Join(plugins, ".replaced", "note")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(plugins, ".staging", "half"), "x", 0o600)
+	u.do("note", "add", "one", "text")
+	var again refusal
+	if u.fails(4, &again, "plugins", "install", "--yes", pack); again.Code != "exists" {
+		t.Errorf("install beside what was put aside: %+v", again)
+	}
+	want := []string{"note", "note/.install.json", "note/note", "note/plugin.json"}
+	if got := slices.Sorted(maps.Keys(u.installedFiles())); !slices.Equal(got, want) {
+		t.Errorf("after the next change the files are %q, want %q", got, want)
+	}
+	if got := u.do("note", "list"); got != "one\n" {
+		t.Errorf("note list says %q", got)
+	}
+}
+
+// A config.json that is a link is its owner's to change.
+func TestPluginsLeaveALinkedConfiguration(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("links need a right there")
+	}
+	u := newUser(t)
+	kept := filepath.Join(t.TempDir(), "mine.json")
+	write(t, kept, "{}\n", 0o600)
+	if err := errors.Join(os.Mkdir(u.home, 0o700), os.Symlink(kept, filepath.Join(u.home, "config.json"))); err != nil {
+		t.Fatal(err)
+	}
+	var refused refusal
+	if u.fails(6, &refused, "plugins", "disable", "sess"); !strings.Contains(refused.Error, "is a link") {
+		t.Errorf("disable with a linked configuration: %+v", refused)
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "{}\n" {
+		t.Errorf("the linked file holds %q, %v", text, err)
+	}
+	u.do("plugins", "inspect", "sess")
+}
+
 // What config.json says of a plugin is all that enable and disable change in it.
 func TestPluginsLeaveTheConfigurationAsItIs(t *testing.T) {
 	t.Parallel()
