@@ -332,6 +332,8 @@ func TestGatewayStopIsBounded(t *testing.T) {
 	g := u.gateway()
 	holder := u.stoppedHolder()
 	save := u.command("save", "stuck")
+	var said strings.Builder
+	save.Stderr = &said
 	if err := save.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -340,8 +342,8 @@ func TestGatewayStopIsBounded(t *testing.T) {
 	if exit := g.end(); exit != 0 || g.stderr.Len() > 0 {
 		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
 	}
-	if exit := u.exit(save.Wait()); exit != 9 {
-		t.Errorf("the call ended with status %d, want 9", exit)
+	if exit := u.exit(save.Wait()); exit != 9 || !strings.Contains(said.String(), "did not come to its end: the gateway is stopping") {
+		t.Errorf("the call ended with status %d, want 9 and the reason: %s", exit, &said)
 	}
 	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
 				`gateway call events.subscribe --params='{"kinds":["turn","sess.changed"]}'`,
 			},
-			Args:     []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
+			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("params", "", "its params, a JSON object")
 			},
