@@ -124,7 +124,9 @@ func (h *Host) inspect(ctx context.Context, p *Plugin) (inspection, error) {
 			err = checkDescription(p.Manifest, &d)
 		}
 		if err == nil {
-			out.Services, err = p.sup.Status(ctx)
+			var services []plugin.ServiceStatus
+			services, err = p.sup.Status(ctx)
+			out.Services = slices.Concat(out.Services, services)
 		}
 		if failure = err; err == nil {
 			out.Build, out.API = d.Build, d.API
@@ -255,8 +257,8 @@ func (h *Host) inspectText(p inspection) string {
 		state += " (" + p.Reason + ")"
 	}
 	line("state", "%s", state)
-	if p.Build != "" {
-		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
+	if p.Surfaces != nil {
+		line("build", "%s, protocol %d, API %s", cmp.Or(p.Build, "not told"), p.Protocol, strings.Join(p.API, " "))
 		var names []string
 		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"http", "HTTP"}, {"rpc", "RPC"}} {
 			if name := p.Surfaces[s.key]; name != "" {
