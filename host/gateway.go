@@ -483,6 +483,7 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	begun := time.AfterFunc(wait, func() { tell(plugin.Progress{Stage: StageBegun}) })
 	reply := g.host.CommandLine(ctx, g.opts.Program, line, caller, tell)
 	begun.Stop()
+	reply.Err = server.CutShort(ctx, "the command", reply.Err)
 	telling.Lock() // after the answer nothing is told
 	progress = nil
 	telling.Unlock()

@@ -33,7 +33,7 @@ func byHand(in *dispatch.Invocation) error {
 	if in.Call.Caller == plugin.CallerCLI {
 		return nil
 	}
-	return plugin.Errorf(plugin.Denied, "plugins are installed, changed and removed at the command line only").
+	return plugin.Errorf(plugin.Denied, "plugins are installed, changed and removed only at the command line of their own machine").
 		WithHint("a person has to run sess plugins there")
 }
 

@@ -317,9 +317,9 @@ func (h *Host) absence(p *Plugin) error {
 	}
 }
 
-// absent says why the command of a plugin is not there now; nil where it is, or
+// Absent says why the command of a plugin is not there now; nil where it is, or
 // where no plugin has it.
-func (h *Host) absent(ctx context.Context, command string) error {
+func (h *Host) Absent(ctx context.Context, command string) error {
 	for _, p := range h.plugins() {
 		// Of a broken one the commands are not known: its id is a good guess.
 		if slices.Contains(p.Manifest.Commands, command) || p.Manifest.Commands == nil && p.Manifest.ID == command {

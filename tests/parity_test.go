@@ -301,7 +301,7 @@ func TestParity(t *testing.T) {
 				t.Errorf("%s %s: code %q, want %q\n%s", c.spec.Command, c.typed, got.Code, c.code, *got.Text)
 			}
 			if c.atHome() && !s.home {
-				const text = "plugins are installed, changed and removed at the command line only; a person has to run sess plugins there"
+				const text = "plugins are installed, changed and removed only at the command line of their own machine; a person has to run sess plugins there"
 				if got.Code != plugin.Denied || *got.Text != text {
 					t.Errorf("%s %s on %s: %s %s, want it denied: %s", c.spec.Command, c.typed, s.name, got.Code, *got.Text, text)
 				}

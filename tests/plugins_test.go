@@ -198,6 +198,12 @@ func TestPluginLife(t *testing.T) {
 	if got := u.do("chat", "--message", "/note list"); !strings.Contains(got, "one") {
 		t.Errorf("/note list says %q", got)
 	}
+	about := u.do("plugins", "inspect", "note")
+	for _, name := range []string{"chat /note", "command line sess note", "tool note_manage", "HTTP /note/{verb}", "RPC note.invoke", "add, list, save"} {
+		if !strings.Contains(about, " "+name+"\n") {
+			t.Errorf("plugins inspect says nothing of %q:\n%s", name, about)
+		}
+	}
 	if got := u.do("chat", "--message", "/tools"); !strings.Contains(got, "note_manage") {
 		t.Errorf("/tools says %q, want note_manage in it", got)
 	}

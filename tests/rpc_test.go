@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -222,5 +223,31 @@ func TestMixedClients(t *testing.T) {
 	u.do("gateway", "stop")
 	if exit := g.end(); exit != 0 {
 		t.Errorf("the gateway ended with %d", exit)
+	}
+}
+
+// A client that closes its side after its requests gets the answers, in which
+// order they may come.
+func TestRPCHalfClosed(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: g.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = io.WriteString(conn, `{"jsonrpc":"2.0","id":1,"method":"sess.invoke","params":{"action":"save","name":"v1"}}`+"\n"+
+		`{"jsonrpc":"2.0","id":2,"method":"gateway.version"}`)
+	if err == nil {
+		err = conn.CloseWrite()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := io.ReadAll(conn)
+	if text := string(answers); err != nil || strings.Count(text, `"result"`) != 2 || !strings.Contains(text, "saved v1") {
+		t.Errorf("answers (%v):\n%s", err, text)
 	}
 }

@@ -156,32 +156,36 @@ func call(ctx context.Context, c *client.Client, method string, params json.RawM
 // callGateway calls a method of the gateway that the flags mean. Where there is
 // none, the error says so.
 func (a *app) callGateway(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return call(ctx, c, method, params)
+}
+
+// dialGateway connects to the gateway that the flags mean.
+func (a *app) dialGateway(ctx context.Context) (*client.Client, error) {
 	if a.remote() {
-		c, err := a.dialRemote(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
-		return call(ctx, c, method, params)
+		return a.dialRemote(ctx)
 	}
 	home, err := a.homeDir()
 	if err != nil {
 		return nil, err
 	}
 	c, err := a.dialHome(ctx, home)
-	if err != nil {
-		s, herr := host.GatewayHeld(ctx, home)
-		switch {
-		case herr != nil:
-			return nil, herr
-		case s.State == host.GatewayStopped:
-			return nil, plugin.Errorf(plugin.Unavailable, "no gateway runs for %s", home).
-				WithHint("start it with: %s", a.typed("gateway", "start"))
-		}
-		return nil, unreachable(&s)
+	if err == nil {
+		return c, nil
 	}
-	defer c.Close()
-	return call(ctx, c, method, params)
+	s, herr := host.GatewayHeld(ctx, home)
+	switch {
+	case herr != nil:
+		return nil, herr
+	case s.State == host.GatewayStopped:
+		return nil, plugin.Errorf(plugin.Unavailable, "no gateway runs for %s", home).
+			WithHint("start it with: %s", a.typed("gateway", "start"))
+	}
+	return nil, unreachable(&s)
 }
 
 // throughGateway has a line answered by a gateway: the named one, or else the

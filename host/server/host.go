@@ -17,6 +17,9 @@ type Host interface {
 	// Commands lists what the surfaces offer now: the host's own commands, and
 	// those of the plugins that can be asked what they bring.
 	Commands(ctx context.Context) []Command
+	// Absent says why the command of a plugin is not there now; nil where it is, or
+	// where no plugin has it.
+	Absent(ctx context.Context, command string) error
 	// Call answers a gateway method, the same ones on every transport and for
 	// plugins too. progress may be nil.
 	Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error)
