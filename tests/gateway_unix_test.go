@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Every signal that means an end ends the gateway in order, and its plugins with
@@ -149,6 +151,39 @@ func TestGatewayHangs(t *testing.T) {
 	u.do("gateway", "stop")
 	if exit := g.end(); exit != 0 {
 		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
+	}
+}
+
+// A gateway that is late, as on a busy machine, is waited for: it does what it was
+// asked, and once.
+func TestGatewayIsLate(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	type run struct {
+		stdout, stderr string
+		exit           int
+	}
+	lines := [][]string{{"save", "late"}, {"gateway", "reload"}, {"gateway", "status", "--json"}, {"gateway", "call", "gateway.version"}}
+	runs := make([]run, len(lines))
+	var all sync.WaitGroup
+	for i, line := range lines {
+		all.Go(func() { runs[i].stdout, runs[i].stderr, runs[i].exit = u.run(line...) })
+	}
+	// Longer than it has to begin with a command line.
+	time.AfterFunc(2200*time.Millisecond, func() { _ = g.cmd.Process.Signal(syscall.SIGCONT) })
+	all.Wait()
+	for i, got := range runs {
+		if got.exit != 0 || got.stderr != "" || strings.Contains(got.stdout, "unreachable") {
+			t.Errorf("%q: status %d\n%s%s", lines[i], got.exit, got.stdout, got.stderr)
+		}
+	}
+	if got := u.names(); !slices.Equal(got, []string{"late"}) {
+		t.Errorf("list: %v", got)
 	}
 }
 
