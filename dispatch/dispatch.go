@@ -39,7 +39,7 @@ func (d *Dispatcher) Dispatch(ctx context.Context, call plugin.Call, progress pl
 		return plugin.Result{}, err
 	}
 	if v.ByHand && call.Caller != plugin.CallerCLI {
-		return plugin.Result{}, plugin.Errorf(plugin.Denied, "%s %s is for people at the command line only", d.spec.Command, v.Name).
+		return plugin.Result{}, plugin.Errorf(plugin.Denied, "%s %s is for people only, at the command line of its own machine", d.spec.Command, v.Name).
 			WithHint("a person has to run it there")
 	}
 	in := &Invocation{Call: call, verb: v, progress: progress}

@@ -278,15 +278,32 @@ func (h *Host) try(ctx context.Context, s *stagedPackage, config json.RawMessage
 		err = cerr
 	}
 	switch {
-	case err != nil && len(state.Stderr) > 0:
-		return d, plugin.AsError(err).WithDetail("stderr", strings.Join(state.Stderr, "\n"))
 	case err != nil:
-		return d, err
+		return d, s.doesNotRun(err, state.Stderr)
 	case len(m.Commands) != 1:
 		return d, plugin.Errorf(plugin.Unavailable, "plugin %s: its plugin.json lists the commands %s, but it brings %s alone",
 			m.ID, strings.Join(m.Commands, ", "), d.Spec.Command).WithHint("the plugin's author has to correct it")
 	}
 	return d, checkDescription(m, &d)
+}
+
+// doesNotRun is the error for a staged plugin that could not be started, wrote
+// being what it wrote: nobody can look at it any more.
+func (s *stagedPackage) doesNotRun(err error, wrote []string) error {
+	e := *plugin.AsError(err)
+	e.Message = strings.ReplaceAll(e.Message, s.dir, s.record.Source)
+	e.Hint = strings.ReplaceAll(e.Hint, s.dir, s.record.Source)
+	if strings.Contains(e.Hint, "plugins inspect") {
+		e.Hint = "nothing was changed; what it needs, its author has to tell"
+	}
+	if len(wrote) == 0 {
+		return &e
+	}
+	all := strings.Join(wrote, "\n")
+	if last := wrote[max(0, len(wrote)-5):]; !strings.Contains(e.Message, last[len(last)-1]) {
+		e.Message += ": it last wrote: " + strings.Join(last, "\n")
+	}
+	return e.WithDetail("stderr", all)
 }
 
 // freeNames refuses a plugin whose command somebody else has.

@@ -301,7 +301,7 @@ func TestParity(t *testing.T) {
 				t.Errorf("%s %s: code %q, want %q\n%s", c.spec.Command, c.typed, got.Code, c.code, *got.Text)
 			}
 			if c.atHome() && !s.home {
-				text := c.spec.Command + " " + c.verb.Name + " is for people at the command line only; a person has to run it there"
+				text := c.spec.Command + " " + c.verb.Name + " is for people only, at the command line of its own machine; a person has to run it there"
 				if got.Code != plugin.Denied || *got.Text != text {
 					t.Errorf("%s %s on %s: %s %s, want it denied: %s", c.spec.Command, c.typed, s.name, got.Code, *got.Text, text)
 				}

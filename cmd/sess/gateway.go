@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -77,9 +78,13 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: a.gatewayToken,
 		}, {
 			Name: "call", Summary: "Call a method of the gateway and print what it answers",
-			Help:     "gateway.methods lists the methods.",
-			Examples: []string{"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`},
-			Args:     []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
+			Help: "gateway.methods lists the methods. events.subscribe prints each event as one line of JSON, until Ctrl-C; " +
+				"its params choose among them.",
+			Examples: []string{
+				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
+				`gateway call events.subscribe --params='{"kinds":["turn","sess.changed"]}'`,
+			},
+			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("params", "", "its params, a JSON object")
 			},
@@ -446,6 +451,9 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 				WithHint(`write it in single quotes: --params='{"action":"list"}'`)
 		}
 	}
+	if in.Arg("method") == "events.subscribe" {
+		return plugin.Result{}, a.follow(ctx, params)
+	}
 	data, err := a.callGateway(ctx, in.Arg("method"), params)
 	if err != nil {
 		return plugin.Result{}, err
@@ -455,4 +463,41 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 		return plugin.Result{}, err
 	}
 	return plugin.Result{Text: text.String(), Data: data}, nil
+}
+
+// follow prints what happens in the gateway, one event a line, until ctx ends:
+// a person's Ctrl-C is how it is meant to end.
+func (a *app) follow(ctx context.Context, filter json.RawMessage) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.out.onFailure(cancel) // which is told of at the end
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	events, err := c.Subscribe(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if !a.flags.Quiet && !a.flags.JSON {
+		fmt.Fprintln(a.stderr, "following what happens; Ctrl-C ends it")
+	}
+	for {
+		e, err := events.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			a.shown = true
+			return nil
+		case errors.Is(err, io.EOF):
+			return plugin.Errorf(plugin.Unavailable, "the gateway has gone, and with it what happens there")
+		case err != nil:
+			return err
+		}
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, _ = a.out.Write(append(line, '\n')) // remembered
+	}
 }

@@ -55,7 +55,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/notes/op", "", 404, "unknown verb"},
 		{"GET", "/notes/list/", "", 404, "there is nothing at /notes/list/"},
 		{"GET", "/notes//list", "", 404, "there is nothing at /notes//list"},
-		{"POST", "/plugins/install", "{}", 403, "for people at the command line only"},
+		{"POST", "/plugins/install", "{}", 403, "for people only"},
 		{"GET", "/nowhere", "", 404, "openapi.json"},
 		{"GET", "/off/list", "", 503, "switched off"},
 		{"GET", "/wrong/list", "", 400, "objects to its configuration"},

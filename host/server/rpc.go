@@ -62,8 +62,11 @@ func CutShort(ctx context.Context, what string, err error) error {
 
 // unfinished is the error of a call whose outcome nobody knows.
 func unfinished(what string, cause error) *plugin.Error {
-	return plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", what, cause).
-		WithHint("what it does may have been done: look before you try again")
+	e := plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", what, cause)
+	if errors.Is(cause, context.Canceled) { // by its client
+		e.Message = what + " was cancelled"
+	}
+	return e.WithHint("what it does may have been done: look before you try again")
 }
 
 // rpc answers JSON-RPC 2.0, whatever carries it. Of jrpc2 it has the rules for
@@ -453,7 +456,7 @@ func (c *rpcConn) cancel(params json.RawMessage) (any, func(), error) {
 	end := c.calls[string(p.ID)]
 	c.mu.Unlock()
 	if end != nil {
-		end(errCancelled)
+		end(nil)
 	}
 	return map[string]bool{"cancelled": end != nil}, nil, nil
 }
@@ -581,9 +584,6 @@ func (r *rpc) answer(ctx context.Context, req *jrpc2.ParsedRequest, result any, 
 	}
 	return wanted(req, failRPC(json.RawMessage(req.ID), failure))
 }
-
-// errCancelled is why a call ends that its client has cancelled.
-var errCancelled = errors.New("it was cancelled")
 
 func wanted(req *jrpc2.ParsedRequest, answer []byte) []byte {
 	if req.ID == "" {

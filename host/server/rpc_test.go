@@ -488,10 +488,10 @@ func TestRPCCancel(t *testing.T) {
 	if want := `{"jsonrpc":"2.0","id":8,"result":{"cancelled":true}}`; answers[1] != want {
 		t.Errorf("rpc.cancel answered %s, want %s", answers[1], want)
 	}
-	if !strings.Contains(answers[0], `"id":"a","error":{"code":-32061,"message":"wait did not come to its end: it was cancelled"`) {
+	if !strings.Contains(answers[0], `"id":"a","error":{"code":-32061,"message":"wait was cancelled"`) {
 		t.Errorf("the cancelled call answered %s", answers[0])
 	}
-	if cause := <-s.host.ended; !errors.Is(cause, errCancelled) {
+	if cause := <-s.host.ended; !errors.Is(cause, context.Canceled) {
 		t.Errorf("the call ended by %v", cause)
 	}
 	conn.say(`{"jsonrpc":"2.0","id":8,"method":"rpc.cancel","params":{"id":"a"}}`)
@@ -779,7 +779,7 @@ func TestRPCStop(t *testing.T) {
 	}
 	conn.say(`{"jsonrpc":"2.0","id":3,"method":"rpc.cancel","params":{"id":1}}`)
 	answers := []string{conn.hear(), conn.hear()}
-	if all := strings.Join(answers, ""); !strings.Contains(all, "it was cancelled") || !strings.Contains(all, `"cancelled":true`) {
+	if all := strings.Join(answers, ""); !strings.Contains(all, "wait was cancelled") || !strings.Contains(all, `"cancelled":true`) {
 		t.Errorf("the call that ran answered %q", answers)
 	}
 	<-stopped
