@@ -148,6 +148,16 @@ func sourcePath(in *dispatch.Invocation) (string, error) {
 	return filepath.Clean(source), nil
 }
 
+// sourceOf adds to the error of a package that is not there what is known of a
+// plugin that was named by its id instead.
+func (h *Host) sourceOf(id string, err error) error {
+	p := h.plugin(id)
+	if !errors.Is(err, &plugin.Error{Code: plugin.NotFound}) || p == nil || p.found.record == nil {
+		return err
+	}
+	return plugin.AsError(err).WithHint("name the new version's folder or tar.gz; %s came from %s", id, p.found.record.Source)
+}
+
 func (h *Host) pluginsInstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 	source, err := sourcePath(in)
 	if err != nil {
@@ -384,7 +394,7 @@ func (h *Host) pluginsUpdate(ctx context.Context, in *dispatch.Invocation) (plug
 	defer h.unstage()
 	s, err := h.stage(ctx, source, path.Join(stagingDir, uuid.NewString()))
 	if err != nil {
-		return plugin.Result{}, err
+		return plugin.Result{}, h.sourceOf(in.Arg("package"), err)
 	}
 	m := s.manifest
 	if id := in.Arg("id"); id != "" && id != m.ID {
@@ -603,7 +613,7 @@ func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plug
 	defer unlock()
 	id := c.manifest.ID
 	if c.problem != nil {
-		return plugin.Result{}, plugin.AsError(fmt.Errorf("plugin %s cannot run: %w", id, c.problem))
+		return plugin.Result{}, cannotRun(id, c.problem)
 	}
 	config, err := h.loadConfig(found)
 	if err != nil {
