@@ -27,16 +27,6 @@ const (
 	removedDir  = pluginsDir + "/.removed"  // what is being deleted
 )
 
-// byHand refuses everybody but people at a command line: what is installed runs
-// with all their rights.
-func byHand(in *dispatch.Invocation) error {
-	if in.Call.Caller == plugin.CallerCLI {
-		return nil
-	}
-	return plugin.Errorf(plugin.Denied, "plugins are installed, changed and removed only at the command line of their own machine").
-		WithHint("a person has to run sess plugins there")
-}
-
 // ConfirmDetail is the detail of an error by which a verb asks the person at
 // its command line first: the flag that says yes.
 const ConfirmDetail = "confirm"
@@ -169,9 +159,6 @@ func (h *Host) sourceOf(id string, err error) error {
 }
 
 func (h *Host) pluginsInstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	source, err := sourcePath(in)
 	if err != nil {
 		return plugin.Result{}, err
@@ -395,9 +382,6 @@ func (h *Host) freeShortcuts(ctx context.Context, spec *plugin.Spec, id string) 
 }
 
 func (h *Host) pluginsUpdate(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	source, err := sourcePath(in)
 	if err != nil {
 		return plugin.Result{}, err
@@ -551,9 +535,6 @@ func replaceManifest(found []candidate, m *plugin.Manifest) []candidate {
 }
 
 func (h *Host) pluginsUninstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins uninstall")
 	if err != nil {
 		return plugin.Result{}, err
@@ -625,9 +606,6 @@ func (h *Host) change(ctx context.Context, in *dispatch.Invocation, operation st
 }
 
 func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins enable")
 	if err != nil {
 		return plugin.Result{}, err
@@ -649,9 +627,6 @@ func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plug
 }
 
 func (h *Host) pluginsDisable(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins disable")
 	if err != nil {
 		return plugin.Result{}, err
