@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,7 @@ import (
 // Dispatcher answers calls with the verbs of one [Command]. It is made by
 // [New], never changes, and is safe for concurrent use.
 type Dispatcher struct {
-	log   *slog.Logger
+	log   *slog.Logger // nil: the default one
 	spec  plugin.Spec
 	verbs map[string]*verb // by name
 }
@@ -77,10 +78,21 @@ func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Res
 }
 
 // report makes an error fit to be sent. An internal one is logged here, once,
-// since what it wraps does not leave the process.
+// since what it wraps does not leave the process. Where nothing is logged it
+// names no incident.
 func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) error {
 	e := plugin.AsError(err)
 	if e.Code != plugin.Internal || e.Details["incident"] != "" {
+		return e
+	}
+	log := cmp.Or(d.log, slog.Default())
+	p, bug := e.Err.(*panicked)
+	if !log.Enabled(ctx, slog.LevelError) {
+		if bug { // nobody can look it up
+			told := *e
+			told.Message += ": " + p.Error()
+			return &told
+		}
 		return e
 	}
 	incident := uuid.NewString()
@@ -91,10 +103,10 @@ func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) erro
 		slog.String("err", e.Message),
 		slog.Any("cause", e.Err),
 	}
-	if p, ok := e.Err.(*panicked); ok {
+	if bug {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	d.log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
+	log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
 	if e.Hint == "" {
 		e = e.WithHint("look for incident %s in the log", incident)
 	}
