@@ -138,7 +138,7 @@ func (h *Host) Methods(context.Context) []string {
 		spec := d.Spec()
 		names = append(names, spec.Command+".invoke")
 		for _, v := range spec.Verbs {
-			if !v.Internal {
+			if !v.Internal && !v.ByHand {
 				names = append(names, spec.Command+"."+strings.ReplaceAll(v.Name, " ", "."))
 			}
 		}

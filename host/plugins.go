@@ -62,7 +62,13 @@ func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Re
 		}
 		cells = append(cells, []string{row.ID, row.Version, row.State, from, strings.Join(row.Commands, " ")})
 	}
-	return answer(plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells), rows)
+	text := plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells)
+	for _, row := range rows {
+		if row.State == string(supervise.Failed) && row.Reason != "" {
+			text += fmt.Sprintf("\n%s: %s", row.ID, strings.TrimPrefix(row.Reason, "plugin "+row.ID+": "))
+		}
+	}
+	return answer(text, rows)
 }
 
 // named is the plugin that somebody means, by its id.

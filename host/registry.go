@@ -310,11 +310,16 @@ func (h *Host) absence(p *Plugin) error {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
 			WithHint("sess plugins enable %s", p.Manifest.ID)
 	}
-	e := plugin.AsError(p.problem)
-	return &plugin.Error{
-		Code: plugin.Unavailable, Message: fmt.Sprintf("plugin %s cannot run: %s", p.Manifest.ID, e.Message),
-		Hint: e.Hint, Details: e.Details, Err: e,
-	}
+	e := cannotRun(p.Manifest.ID, p.problem)
+	e.Code = plugin.Unavailable
+	return e
+}
+
+// cannotRun is the error for whoever wants something of a plugin that has a problem.
+func cannotRun(id string, problem error) *plugin.Error {
+	e := plugin.AsError(problem)
+	why := strings.TrimPrefix(e.Message, "plugin "+id+": ")
+	return &plugin.Error{Code: e.Code, Message: fmt.Sprintf("plugin %s cannot run: %s", id, why), Hint: e.Hint, Details: e.Details, Err: e}
 }
 
 // Absent says why the command of a plugin is not there now; nil where it is, or

@@ -361,8 +361,8 @@ func (t *HTTPTable) missing(parts []string) *plugin.Error {
 		}
 	}
 	for _, c := range t.commands {
-		if c.Spec.Command != parts[0] {
-			continue
+		if c.Spec.Command != parts[0] || len(parts) > 2 && slices.Contains(parts, "") {
+			continue // two slashes, or one at the end, make no verb
 		}
 		var names, words []string
 		for i := range c.Spec.Verbs {

@@ -238,6 +238,10 @@ func TestPluginLife(t *testing.T) {
 		!strings.Contains(asked.Error, "newly may read conversations (session.read), and no longer call sess.invoke (rpc:sess.invoke)") {
 		t.Errorf("update asks %q", asked.Error)
 	}
+	u.fails(3, &asked, "plugins", "update", "note")
+	if !strings.Contains(asked.Hint, "note-1.0.0.tar.gz") {
+		t.Errorf("update by its id advises %q, want where it came from", asked.Hint)
+	}
 	u.do("plugins", "update", "--yes", second, "note")
 	if got := u.plugin("note"); got.Version != "1.1.0" {
 		t.Errorf("after the update: %+v", got)
@@ -556,6 +560,9 @@ func TestBrokenPlugins(t *testing.T) {
 			tt.damage(t, u)
 			if got := u.plugin("note"); !tt.hidden && (got.State != "failed" || !strings.Contains(got.Reason, tt.text)) {
 				t.Errorf("plugins list shows %+v, want failed with %q", got, tt.text)
+			}
+			if list := u.do("plugins", "list"); !tt.hidden && !strings.Contains(list, "\nnote: ") {
+				t.Errorf("plugins list says no reason:\n%s", list)
 			}
 			for _, args := range [][]string{{"note", "list"}, {"plugins", "inspect", "note"}, {"plugins", "doctor", "note"}, {"plugins", "doctor"}} {
 				stdout, stderr, exit := u.run(args...)

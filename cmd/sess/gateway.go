@@ -69,7 +69,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: a.gatewayStatus,
 		}, {
 			Name: "token", Summary: "Print the token that clients over the network have to show",
-			Help: "Whoever has it can do everything that you can do here. It comes from " + host.TokenEnv + ", gateway.token in the configuration, " +
+			Help: "Whoever has it can do everything that you can do here, except for changing plugins. It comes from " + host.TokenEnv + ", gateway.token in the configuration, " +
 				"or a file in the home that the first start makes.",
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("show", false, "print it also where the output is no terminal")

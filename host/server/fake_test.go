@@ -46,6 +46,9 @@ func newHost(t *testing.T) *fakeHost {
 		Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 			return plugin.Result{}, plugin.Errorf(plugin.NotFound, "no plugin %q", in.Arg("id"))
 		},
+	}, {
+		Name: "install", Summary: "install one", Effect: plugin.EffectWrite, ByHand: true,
+		Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) { return plugin.Result{}, nil },
 	}}})
 	if err != nil {
 		t.Fatal(err)

@@ -182,7 +182,11 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 			if status == http.StatusUnauthorized || status == http.StatusForbidden {
 				level = slog.LevelWarn
 			}
-			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			path := r.URL.Path
+			if len(path) > 300 { // anybody may send a megabyte of it
+				path = path[:300] + "…"
+			}
+			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", path),
 				slog.Int("status", status), slog.Int64("duration_ms", time.Since(started).Milliseconds()),
 				slog.String("remote", r.RemoteAddr), slog.String("request_id", id))
 		}()
