@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -249,5 +250,27 @@ func TestRPCHalfClosed(t *testing.T) {
 	answers, err := io.ReadAll(conn)
 	if text := string(answers); err != nil || strings.Count(text, `"result"`) != 2 || !strings.Contains(text, "saved v1") {
 		t.Errorf("answers (%v):\n%s", err, text)
+	}
+}
+
+// What verify has to warn of is heard over RPC, too.
+func TestRPCNotices(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	u.do("save", "v1")
+	u.gateway()
+	file := filepath.Join(u.pool(), "v1.sess.json")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.Replace(data, []byte(`"sess/1"`), []byte(`"sess/99"`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"verify"}, {"gateway", "call", "sess.invoke", `--params={"action":"verify"}`}} {
+		if _, stderr, exit := u.run(argv...); exit != 0 || !strings.Contains(stderr, "v1 was not checked: written by a newer version") {
+			t.Errorf("%v: status %d, %q; want the warning", argv, exit, stderr)
+		}
 	}
 }

@@ -454,7 +454,14 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 	if in.Arg("method") == "events.subscribe" {
 		return plugin.Result{}, a.follow(ctx, params)
 	}
-	data, err := a.callGateway(ctx, in.Arg("method"), params)
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	defer c.Close()
+	var notices []string
+	c.OnNotices(func(more []string) { notices = append(notices, more...) })
+	data, err := call(ctx, c, in.Arg("method"), params)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -462,7 +469,7 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 	if err := json.Indent(&text, data, "", "  "); err != nil {
 		return plugin.Result{}, err
 	}
-	return plugin.Result{Text: text.String(), Data: data}, nil
+	return plugin.Result{Text: text.String(), Data: data, Notices: notices}, nil
 }
 
 // follow prints what happens in the gateway, one event a line, until ctx ends:

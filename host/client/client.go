@@ -34,6 +34,7 @@ type Client struct {
 	last    int64      // id of a call
 	calls   map[string]*call
 	subs    map[string]*Subscription
+	notices func([]string) // may be nil
 	closed  bool
 	failure error // why the connection has ended; nil while it lives
 }
@@ -172,6 +173,15 @@ func (c *Client) receive() error {
 	}
 }
 
+// OnNotices sets who hears the warnings that belong to answers without room for
+// them: bare data, as of a verb that only reads. f hears them before the call
+// returns; it must not use the client.
+func (c *Client) OnNotices(f func(notices []string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notices = f
+}
+
 func isNull(id json.RawMessage) bool { return len(id) == 0 || string(id) == "null" }
 
 func (c *Client) answered(m *message) {
@@ -231,6 +241,13 @@ func (c *Client) told(method string, params json.RawMessage) {
 			case waiting.steps <- plugin.Progress{Stage: p.Stage, Done: p.Done, Total: p.Total, Unit: p.Unit}:
 			default: // the next one tells more
 			}
+		}
+	case "notices":
+		var p struct {
+			Notices []string `json:"notices"`
+		}
+		if json.Unmarshal(params, &p) == nil && c.notices != nil {
+			c.notices(p.Notices)
 		}
 	case "event":
 		var p struct {

@@ -79,6 +79,24 @@ type Subscription interface {
 // method that there is not.
 var ErrUnknownMethod = errors.New("unknown method")
 
+type noticesKey struct{}
+
+// withNotices lets what answers a method hand over warnings; tell may be called
+// by several at a time.
+func withNotices(ctx context.Context, tell func(notices []string)) context.Context {
+	return context.WithValue(ctx, noticesKey{}, tell)
+}
+
+// TellNotices passes on warnings for which the answer to a method has no room, as
+// it is bare data. It reports whether somebody takes them.
+func TellNotices(ctx context.Context, notices []string) bool {
+	tell, ok := ctx.Value(noticesKey{}).(func([]string))
+	if ok {
+		tell(notices)
+	}
+	return ok
+}
+
 type atSocketKey struct{}
 
 // atSocket marks the calls that come over the unix socket.

@@ -369,6 +369,7 @@ func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []b
 	}
 	return nil, func() []byte {
 		defer cancel(nil)
+		ctx := withNotices(ctx, func(notices []string) { c.tellNotices(req, notices) })
 		result, err := c.call(ctx, c.caller, req, c.progress(req))
 		c.mu.Lock()
 		delete(c.calls, req.ID)
@@ -417,6 +418,21 @@ func (c *rpcConn) progress(req *jrpc2.ParsedRequest) plugin.ProgressFunc {
 		}
 		c.leave(told) // if it is lost the next one tells more
 	}
+}
+
+// tellNotices sends the warnings that belong to the answer of a call, ahead of it.
+func (c *rpcConn) tellNotices(req *jrpc2.ParsedRequest, notices []string) {
+	if req.ID == "" {
+		return
+	}
+	if told, err := notification("notices", noticesParams{json.RawMessage(req.ID), notices}); err == nil { // it is JSON
+		c.send(told)
+	}
+}
+
+type noticesParams struct {
+	RequestID json.RawMessage `json:"requestId"`
+	Notices   []string        `json:"notices"`
 }
 
 type progressParams struct {

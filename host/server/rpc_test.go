@@ -76,6 +76,9 @@ func (h *rpcHost) Call(ctx context.Context, caller plugin.Caller, method string,
 			progress.Report(plugin.Progress{Stage: "counting", Done: int64(i + 1), Total: 3, Unit: "things"})
 		}
 		return json.RawMessage("{}"), nil
+	case "noted":
+		TellNotices(ctx, []string{"schön"})
+		return json.RawMessage("[]"), nil
 	case "panic":
 		panic("a bug")
 	case "pretty":
@@ -302,6 +305,35 @@ func TestRPCMessages(t *testing.T) {
 				t.Errorf("the WebSocket answered %s, %v\nwant %s", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// Warnings for which an answer has no room come before it, or beside it.
+func TestRPCNotices(t *testing.T) {
+	t.Parallel()
+	s := startRPC(t, Options{})
+	conn := s.dial(t)
+	conn.say(`{"jsonrpc":"2.0","method":"noted"}`)
+	conn.say(`[{"jsonrpc":"2.0","id":"a","method":"noted"}]`)
+	for _, want := range []string{
+		`{"jsonrpc":"2.0","method":"notices","params":{"requestId":"a","notices":["schön"]}}`,
+		`[{"jsonrpc":"2.0","id":"a","result":[]}]`,
+	} {
+		if got := conn.hear(); got != want {
+			t.Errorf("heard %s, want %s", got, want)
+		}
+	}
+	req, err := s.request(t.Context(), http.MethodPost, `[{"jsonrpc":"2.0","id":1,"method":"noted"},{"jsonrpc":"2.0","id":2,"method":"noted"}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, want := resp.Header.Get("X-Notices"), `["sch\u00f6n","sch\u00f6n"]`; got != want {
+		t.Errorf("X-Notices is %s, want %s", got, want)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"sess/plugin"
+	"sess/surfaces"
 )
 
 // DefaultBodyLimit is the most that the body of a request may have, in bytes,
@@ -240,7 +241,18 @@ func (s *Server) serveRPC(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	status, answer := s.rpc.post(ctx, message)
+	var (
+		mu      sync.Mutex // guards notices: a batch is called at once
+		notices []string
+	)
+	status, answer := s.rpc.post(withNotices(ctx, func(more []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		notices = append(notices, more...)
+	}), message)
+	if header := surfaces.NoticesHeader(notices); header != "" {
+		c.Response().Header().Set("X-Notices", header)
+	}
 	if answer == nil {
 		return c.NoContent(status)
 	}
