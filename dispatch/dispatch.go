@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,7 +15,7 @@ import (
 // Dispatcher answers calls with the verbs of one [Command]. It is made by
 // [New], never changes, and is safe for concurrent use.
 type Dispatcher struct {
-	log   *slog.Logger // nil: the default one
+	log   *slog.Logger // nil: others log
 	spec  plugin.Spec
 	verbs map[string]*verb // by name
 }
@@ -62,6 +61,9 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
+// Stack is where it happened, for the log.
+func (p *panicked) Stack() string { return string(p.stack) }
+
 func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -86,12 +88,11 @@ func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Res
 // names no incident.
 func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) error {
 	e := plugin.AsError(err)
-	if e.Code != plugin.Internal || e.Details["incident"] != "" {
+	if d.log == nil || e.Code != plugin.Internal || e.Details["incident"] != "" {
 		return e
 	}
-	log := cmp.Or(d.log, slog.Default())
 	p, bug := e.Err.(*panicked)
-	if !log.Enabled(ctx, slog.LevelError) {
+	if !d.log.Enabled(ctx, slog.LevelError) {
 		if bug { // nobody can look it up
 			told := *e
 			told.Message += ": " + p.Error()
@@ -108,9 +109,9 @@ func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) erro
 		slog.Any("cause", e.Err),
 	}
 	if bug {
-		attrs = append(attrs, slog.String("stack", string(p.stack)))
+		attrs = append(attrs, slog.String("stack", p.Stack()))
 	}
-	log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
+	d.log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
 	if e.Hint == "" {
 		e = e.WithHint("look for incident %s in the log", incident)
 	}

@@ -43,8 +43,8 @@ type Command struct {
 	Verbs     []Verb // in the order of help
 	Routes    []plugin.Route
 	Shortcuts []plugin.Shortcut
-	// Logger gets panics and internal errors; nil means the default one of
-	// log/slog, which in a plugin is the host's log.
+	// Logger gets panics and internal errors; nil means that whoever passes them
+	// on logs them, as what serves a plugin does.
 	Logger *slog.Logger
 }
 

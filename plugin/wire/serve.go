@@ -19,7 +19,7 @@ import (
 // ServeOptions adjusts [Serve]. The zero value works.
 type ServeOptions struct {
 	// Logger takes what went wrong inside; nil means NewLogger on stderr at
-	// level info. It becomes the default one of log/slog.
+	// level info.
 	Logger *slog.Logger
 }
 
@@ -44,7 +44,6 @@ func Serve(p plugin.Plugin, opts ServeOptions) {
 	if logger == nil {
 		logger = NewLogger(os.Stderr, slog.LevelInfo)
 	}
-	slog.SetDefault(logger)
 	holdLifeline()
 
 	forget := sync.OnceFunc(clearHandshake)
