@@ -711,7 +711,7 @@ func TestGatewayReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, exit := u.run("gateway", "reload")
-	if exit != 0 || !strings.Contains(stderr, "gateway.listen, gateway.token: changed, and holds from the next start on") {
+	if exit != 0 || !strings.Contains(stderr, "gateway.listen, gateway.token: changed, and holds from the next start on") || !strings.Contains(stderr, "was started with --listen=127.0.0.1:0: sess gateway stop, then sess gateway start") {
 		t.Errorf("reload with other settings of the gateway: status %d\n%s%s", exit, stdout, stderr)
 	}
 	if shown := u.do("config", "show"); strings.Contains(shown, "secret") || !strings.Contains(shown, "(hidden)") {
