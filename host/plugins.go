@@ -62,13 +62,13 @@ func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Re
 		}
 		cells = append(cells, []string{row.ID, row.Version, row.State, from, strings.Join(row.Commands, " ")})
 	}
-	text := plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells)
+	lines := []string{plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells)}
 	for _, row := range rows {
 		if row.State == string(supervise.Failed) && row.Reason != "" {
-			text += fmt.Sprintf("\n%s: %s", row.ID, strings.TrimPrefix(row.Reason, "plugin "+row.ID+": "))
+			lines = append(lines, fmt.Sprintf("%s: %s", row.ID, strings.TrimPrefix(row.Reason, "plugin "+row.ID+": ")))
 		}
 	}
-	return answer(text, rows)
+	return answer(strings.Join(lines, "\n"), rows)
 }
 
 // named is the plugin that somebody means, by its id.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectWrite, Run: a.gatewayStop,
 		}, {
 			Name: "restart", Summary: "Stop the gateway if it runs, and start it in the background",
-			Help:  "It listens where it did, unless --listen says otherwise.",
+			Help:  "What --listen said at its start holds again, unless it is given now.",
 			Flags: listen, Effect: plugin.EffectWrite, Run: a.gatewayRestart,
 		}, {
 			Name: "reload", Summary: "Have the gateway read its configuration again",
@@ -82,7 +83,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 				"its params choose among them.",
 			Examples: []string{
 				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
-				`gateway call events.subscribe --params='{"kinds":["turn","sess.changed"]}'`,
+				`gateway call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
 			},
 			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {
@@ -297,8 +298,12 @@ func unreachable(s *host.GatewayStatus) error {
 }
 
 func (a *app) gatewayRestart(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	home, err := a.homeDir()
+	options, err := a.hostOptions()
 	if err != nil {
+		return plugin.Result{}, err
+	}
+	home := options.Home
+	if err := host.CheckGateway(host.GatewayOptions{Host: options, Listen: in.String("listen")}); err != nil {
 		return plugin.Result{}, err
 	}
 	was, err := a.stopGateway(ctx, home)
@@ -340,7 +345,18 @@ func (a *app) gatewayReload(ctx context.Context, _ *dispatch.Invocation) (plugin
 	if len(r.Restart) > 0 {
 		res.Notices = append(res.Notices, fmt.Sprintf("%s: changed, and holds from the next start on: %s", strings.Join(r.Restart, ", "), a.typed("gateway", "restart")))
 	}
-	return res, nil
+	if !slices.Contains(r.Restart, "gateway.listen") {
+		return res, nil
+	}
+	var s host.GatewayStatus
+	if data, err = a.callGateway(ctx, "gateway.status", nil); err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if s.Listen != "" { // a restart keeps it
+		res.Notices = append(res.Notices, fmt.Sprintf("gateway.listen holds only without --listen, and this gateway was started with --listen=%s: %s, then %s",
+			s.Listen, a.typed("gateway", "stop"), a.typed("gateway", "start")))
+	}
+	return res, err
 }
 
 func (a *app) gatewayStatus(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
