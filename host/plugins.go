@@ -123,10 +123,12 @@ func (h *Host) inspect(ctx context.Context, p *Plugin) (inspection, error) {
 		if err == nil {
 			err = checkDescription(p.Manifest, &d)
 		}
+		var services []plugin.ServiceStatus
 		if err == nil {
-			out.Services, err = p.sup.Status(ctx)
+			services, err = p.sup.Status(ctx)
 		}
 		if failure = err; err == nil {
+			out.Services = append(out.Services, services...)
 			out.Build, out.API = d.Build, d.API
 			out.Surfaces = p.surfaces(&d.Spec)
 			for _, v := range d.Spec.Verbs {
@@ -255,8 +257,8 @@ func (h *Host) inspectText(p inspection) string {
 		state += " (" + p.Reason + ")"
 	}
 	line("state", "%s", state)
-	if p.Build != "" {
-		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
+	if p.Surfaces != nil { // it was asked, and has told what it brings
+		line("build", "%s, protocol %d, API %s", cmp.Or(p.Build, "unknown"), p.Protocol, strings.Join(p.API, " "))
 		var names []string
 		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"http", "HTTP"}, {"rpc", "RPC"}} {
 			if name := p.Surfaces[s.key]; name != "" {

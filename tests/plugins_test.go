@@ -204,6 +204,14 @@ func TestPluginLife(t *testing.T) {
 	if got := u.do("help", "note"); !strings.Contains(got, "Write a note") {
 		t.Errorf("help note says %q", got)
 	}
+	if got := u.do("plugins", "inspect", "note"); !strings.Contains(got, "chat /note, command line sess note, tool note_manage, HTTP /note/{verb}, RPC note.invoke\n") || !strings.Contains(got, " add, list, save\n") {
+		t.Errorf("inspect does not say what it brings to each surface:\n%s", got)
+	}
+	var inspected map[string]json.RawMessage
+	u.answer(&inspected, "plugins", "inspect", "note")
+	if got := string(inspected["services"]); got != "[]" {
+		t.Errorf("inspect says that its services are %s, want []", got)
+	}
 	u.do("note", "save", "v1", "as far as we came")
 	if got := u.names(); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("after note save the snapshots are %q", got)
