@@ -80,6 +80,9 @@ func refusal(url string, resp *http.Response, err error) error {
 		Hint  string
 	}
 	if body, _ := io.ReadAll(resp.Body); json.Unmarshal(body, &said) == nil && said.Code != "" {
+		if resp.StatusCode == http.StatusUnauthorized { // its hint is for those who write the header themselves
+			said.Hint = "sess gateway token, where the gateway runs, prints the right one"
+		}
 		return &plugin.Error{Code: said.Code, Message: said.Error, Hint: said.Hint}
 	}
 	return plugin.Errorf(plugin.Unavailable, "%s answered %s: it is no gateway of this program", url, resp.Status).
