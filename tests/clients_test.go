@@ -53,8 +53,13 @@ func TestManyClients(t *testing.T) {
 		surface string
 		open    func(session string) func(string, map[string]any) (json.RawMessage, plugin.Code)
 	}{
-		{"HTTP", f.http}, {"tool", f.tool}, {"slash", f.slash}, {"model", f.model}, {"command line", f.typed},
-		{"RPC over HTTP", f.rpc}, {"RPC over WebSocket", f.dispatch},
+		{"HTTP", f.http},
+		{"tool", f.tool},
+		{"slash", f.slash},
+		{"model", f.model},
+		{"command line", f.typed},
+		{"RPC over HTTP", f.rpc},
+		{"RPC over WebSocket", f.dispatch},
 	}
 	for i := range sessions {
 		f.say(fmt.Sprintf("s%d", i))

@@ -471,37 +471,31 @@ func TestFaults(t *testing.T) {
 	for _, c := range faultCases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			home := base
+			home, few := base, 2
 			if c.long {
-				home = long
+				home, few = long, 1
 			}
 			p := prepare(t, home, c, start)
-			for _, k := range p.points(p.ops) {
+			for _, k := range p.points(p.ops, few) {
 				for i := range max(1, min(*faultRuns, 6)) {
 					kind := []error{syscall.ENOSPC, syscall.EIO, io.ErrShortWrite}[(k+i)%3]
 					dead := (k/3+i/3)%2 == 1
 					t.Run(fmt.Sprintf("%d %v dead=%v", k, kind, dead), func(t *testing.T) { p.fault(t, k, kind, dead) })
 				}
 			}
-			for i, k := range p.points(p.ops) {
-				if *faultRuns == 0 && i > 0 {
-					break
-				}
+			for _, k := range p.points(p.ops, 1) {
 				t.Run(fmt.Sprintf("%d twice", k), func(t *testing.T) { p.twice(t, k) })
 			}
-			for _, k := range p.points(p.ops + 1) {
+			for _, k := range p.points(p.ops+1, 1) {
 				t.Run(fmt.Sprintf("%d power", k), func(t *testing.T) { p.cut(t, k) })
 			}
 		})
 	}
 }
 
-// points chooses at which of n operations to try.
-func (p *prepared) points(n int) []int {
-	few := 2
-	if p.long {
-		few = 1
-	}
+// points chooses at which of n operations to try: at few of them, unless a flag
+// asks for all.
+func (p *prepared) points(n, few int) []int {
 	h := fnv.New64a()
 	fmt.Fprint(h, p.name)
 	all := rand.New(rand.NewPCG(*faultSeed, h.Sum64())).Perm(n)
