@@ -548,6 +548,7 @@ func TestBrokenPlugins(t *testing.T) {
 		{"another file", edit("words.txt", longer), true, "words.txt has the SHA-256 "},
 		{"more permissions", edit("plugin.json", wider), false, "plugin.json has the SHA-256 "},
 		{"no JSON", edit("plugin.json", func([]byte) []byte { return []byte("{") }), false, "plugin.json"},
+		{"no manifest", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", "plugin.json")) }, false, "has no plugin.json"},
 		{"no record", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", ".install.json")) }, false, "nobody installed it"},
 		{"a record that is none", edit(".install.json", func([]byte) []byte { return []byte("[]") }), false, ".install.json"},
 		{"no program", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", "note")) }, false, "does not exist"},

@@ -304,8 +304,12 @@ func unreachable(s *host.GatewayStatus) error {
 }
 
 func (a *app) gatewayRestart(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	home, err := a.homeDir()
+	options, err := a.hostOptions()
 	if err != nil {
+		return plugin.Result{}, err
+	}
+	home := options.Home
+	if err := host.CheckGateway(host.GatewayOptions{Host: options, Listen: in.String("listen")}); err != nil {
 		return plugin.Result{}, err
 	}
 	was, err := a.stopGateway(ctx, home)
