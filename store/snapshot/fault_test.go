@@ -18,13 +18,15 @@ import (
 	"sess/store/snapshot"
 )
 
-// changes are operations on a pool that holds a, b and c~, with what they make
-// of it. Those with a prepare have done something before.
-var changes = []struct {
+// change is an operation on a pool, and what was done before it.
+type change struct {
 	name    string
-	prepare func(context.Context, *snapshot.Pool) error
+	prepare func(context.Context, *snapshot.Pool) error // may be nil
 	do      func(context.Context, *snapshot.Pool) error
-}{
+}
+
+// changes are operations on a pool that holds a, b and c~.
+var changes = []change{
 	{name: "save", do: func(ctx context.Context, p *snapshot.Pool) error {
 		_, err := newTalk("s1").speak("new", 3, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "d"})
 		return err
