@@ -38,6 +38,10 @@ func (d *Dispatcher) Dispatch(ctx context.Context, call plugin.Call, progress pl
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if v.ByHand && call.Caller != plugin.CallerCLI {
+		return plugin.Result{}, plugin.Errorf(plugin.Denied, "%s %s is for people only, at the command line of its own machine", d.spec.Command, v.Name).
+			WithHint("a person has to run it there")
+	}
 	in := &Invocation{Call: call, verb: v, progress: progress}
 	if err := in.parse(rest); err != nil {
 		return plugin.Result{}, err

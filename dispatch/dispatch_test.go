@@ -382,6 +382,30 @@ func TestAfterTurnIsCheckedInsideATurn(t *testing.T) {
 	}
 }
 
+// A verb for people is denied to everybody else, whatever the words.
+func TestByHand(t *testing.T) {
+	t.Parallel()
+	d, err := dispatch.New(dispatch.Command{Name: "plugins", Summary: "s", Verbs: []dispatch.Verb{{
+		Name: "install", Summary: "s", Effect: plugin.EffectWrite, ByHand: true,
+		Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) {
+			return plugin.Result{Text: "ran"}, nil
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := d.Dispatch(t.Context(), plugin.Call{Argv: []string{"install"}, Caller: plugin.CallerCLI}, nil); err != nil || res.Text != "ran" {
+		t.Errorf("at the command line: %q, %v", res.Text, err)
+	}
+	for _, caller := range []plugin.Caller{"", plugin.CallerHTTP, plugin.CallerRPC, plugin.CallerTool, plugin.CallerSlash, plugin.CallerHost, plugin.PluginCaller("x")} {
+		for _, argv := range [][]string{{"install"}, {"install", "x", "--y"}} {
+			if _, err := d.Dispatch(t.Context(), plugin.Call{Argv: argv, Caller: caller}, nil); plugin.AsError(err) == nil || plugin.AsError(err).Code != plugin.Denied {
+				t.Errorf("%v by %q: %v, want it denied", argv, caller, err)
+			}
+		}
+	}
+}
+
 func TestDispatchHonoursContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

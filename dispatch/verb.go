@@ -24,6 +24,7 @@ type Verb struct {
 	Flags     func(fs *Flags)
 	Effect    plugin.Effect
 	AfterTurn bool
+	ByHand    bool
 	Main      bool
 	Internal  bool
 	// Check answers a call of an AfterTurn verb that is made inside a turn: an
@@ -97,7 +98,7 @@ func (c *checker) verb(decl Verb) *verb {
 	v := &verb{Verb: decl, flags: fs.list, spec: plugin.Verb{
 		Name: decl.Name, Aliases: slices.Clone(decl.Aliases), Summary: decl.Summary, Help: decl.Help,
 		Examples: slices.Clone(decl.Examples), Args: slices.Clone(decl.Args), Effect: decl.Effect,
-		AfterTurn: decl.AfterTurn, Main: decl.Main, Internal: decl.Internal,
+		AfterTurn: decl.AfterTurn, ByHand: decl.ByHand, Main: decl.Main, Internal: decl.Internal,
 	}}
 	for _, f := range fs.list {
 		v.spec.Flags = append(v.spec.Flags, f.spec)

@@ -268,7 +268,7 @@ func overview(p *Program, spec *plugin.Spec, commands *surfaces.Commands) string
 
 // unknown is [Program.unknown], but tells of a plugin that does not run as such.
 func (h *Host) unknown(ctx context.Context, p *Program, commands *surfaces.Commands, word string) error {
-	if err := h.absent(ctx, word); err != nil {
+	if err := h.Absent(ctx, word); err != nil {
 		return err
 	}
 	return p.unknown(commands, word)

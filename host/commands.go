@@ -222,6 +222,8 @@ func (h *Host) pluginsCommand() dispatch.Command {
 	any := id
 	any.Required = false
 	source := plugin.Arg{Name: "package", Type: plugin.TypeString, Help: "the plugin's folder, or a tar.gz of it", Required: true, Complete: "folder"}
+	// What is installed runs with all the rights of its user: who installs it has to
+	// be there.
 	yes := func(fs *dispatch.Flags) { fs.Bool("yes", false, "do it without asking").Short("y").Confirm() }
 	return dispatch.Command{
 		Name:    "plugins",
@@ -245,24 +247,24 @@ func (h *Host) pluginsCommand() dispatch.Command {
 				"A plugin that needs configuration is installed switched off.",
 			Examples: []string{"plugins install ./note", "plugins install note-1.0.0.tar.gz --yes"},
 			Args:     []plugin.Arg{source}, Flags: yes,
-			Effect: plugin.EffectWrite, Run: h.pluginsInstall,
+			Effect: plugin.EffectWrite, ByHand: true, Run: h.pluginsInstall,
 		}, {
 			Name: "update", Summary: "Replace an installed plugin by another version of it",
 			Help: "The version before stays in place until the new one has been checked and started.",
 			Args: []plugin.Arg{source, any}, Flags: yes,
-			Effect: plugin.EffectWrite, Run: h.pluginsUpdate,
+			Effect: plugin.EffectWrite, ByHand: true, Run: h.pluginsUpdate,
 		}, {
 			Name: "uninstall", Aliases: []string{"remove"}, Summary: "Remove an installed plugin, and what config.json says of it",
 			Args: []plugin.Arg{id}, Flags: yes,
-			Effect: plugin.EffectDestroy, Run: h.pluginsUninstall,
+			Effect: plugin.EffectDestroy, ByHand: true, Run: h.pluginsUninstall,
 		}, {
 			Name: "enable", Summary: "Switch a plugin on in config.json",
 			Args:   []plugin.Arg{id},
-			Effect: plugin.EffectWrite, Run: h.pluginsEnable,
+			Effect: plugin.EffectWrite, ByHand: true, Run: h.pluginsEnable,
 		}, {
 			Name: "disable", Summary: "Switch a plugin off in config.json",
 			Args:   []plugin.Arg{id},
-			Effect: plugin.EffectWrite, Run: h.pluginsDisable,
+			Effect: plugin.EffectWrite, ByHand: true, Run: h.pluginsDisable,
 		}},
 	}
 }

@@ -476,9 +476,14 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 		defer telling.Unlock()
 		progress.Report(p)
 	}
-	begun := time.AfterFunc(begunTime, func() { tell(plugin.Progress{Stage: StageBegun}) })
+	wait := begunTime
+	if !line.StartBy.IsZero() {
+		wait = min(wait, time.Until(line.StartBy)) // by then its writer wants to know
+	}
+	begun := time.AfterFunc(wait, func() { tell(plugin.Progress{Stage: StageBegun}) })
 	reply := g.host.CommandLine(ctx, g.opts.Program, line, caller, tell)
 	begun.Stop()
+	reply.Err = server.CutShort(ctx, "the command", reply.Err)
 	telling.Lock() // after the answer nothing is told
 	progress = nil
 	telling.Unlock()

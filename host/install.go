@@ -27,16 +27,6 @@ const (
 	removedDir  = pluginsDir + "/.removed"  // what is being deleted
 )
 
-// byHand refuses everybody but people at a command line: what is installed runs
-// with all their rights.
-func byHand(in *dispatch.Invocation) error {
-	if in.Call.Caller == plugin.CallerCLI {
-		return nil
-	}
-	return plugin.Errorf(plugin.Denied, "plugins are installed, changed and removed at the command line only").
-		WithHint("a person has to run sess plugins there")
-}
-
 // ConfirmDetail is the detail of an error by which a verb asks the person at
 // its command line first: the flag that says yes.
 const ConfirmDetail = "confirm"
@@ -158,10 +148,17 @@ func sourcePath(in *dispatch.Invocation) (string, error) {
 	return filepath.Clean(source), nil
 }
 
-func (h *Host) pluginsInstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
+// sourceOf adds to the error of a package that is not there what is known of a
+// plugin that was named by its id instead.
+func (h *Host) sourceOf(id string, err error) error {
+	p := h.plugin(id)
+	if !errors.Is(err, &plugin.Error{Code: plugin.NotFound}) || p == nil || p.found.record == nil {
+		return err
 	}
+	return plugin.AsError(err).WithHint("name the new version's folder or tar.gz; %s came from %s", id, p.found.record.Source)
+}
+
+func (h *Host) pluginsInstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 	source, err := sourcePath(in)
 	if err != nil {
 		return plugin.Result{}, err
@@ -291,15 +288,32 @@ func (h *Host) try(ctx context.Context, s *stagedPackage, config json.RawMessage
 		err = cerr
 	}
 	switch {
-	case err != nil && len(state.Stderr) > 0:
-		return d, plugin.AsError(err).WithDetail("stderr", strings.Join(state.Stderr, "\n"))
 	case err != nil:
-		return d, err
+		return d, s.doesNotRun(err, state.Stderr)
 	case len(m.Commands) != 1:
 		return d, plugin.Errorf(plugin.Unavailable, "plugin %s: its plugin.json lists the commands %s, but it brings %s alone",
 			m.ID, strings.Join(m.Commands, ", "), d.Spec.Command).WithHint("the plugin's author has to correct it")
 	}
 	return d, checkDescription(m, &d)
+}
+
+// doesNotRun is the error for a staged plugin that could not be started, wrote
+// being what it wrote: nobody can look at it any more.
+func (s *stagedPackage) doesNotRun(err error, wrote []string) error {
+	e := *plugin.AsError(err)
+	e.Message = strings.ReplaceAll(e.Message, s.dir, s.record.Source)
+	e.Hint = strings.ReplaceAll(e.Hint, s.dir, s.record.Source)
+	if strings.Contains(e.Hint, "plugins inspect") {
+		e.Hint = "nothing was changed; what it needs, its author has to tell"
+	}
+	if len(wrote) == 0 {
+		return &e
+	}
+	all := strings.Join(wrote, "\n")
+	if last := wrote[max(0, len(wrote)-5):]; !strings.Contains(e.Message, last[len(last)-1]) {
+		e.Message += ": it last wrote: " + strings.Join(last, "\n")
+	}
+	return e.WithDetail("stderr", all)
 }
 
 // freeNames refuses a plugin whose command somebody else has.
@@ -368,9 +382,6 @@ func (h *Host) freeShortcuts(ctx context.Context, spec *plugin.Spec, id string) 
 }
 
 func (h *Host) pluginsUpdate(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	source, err := sourcePath(in)
 	if err != nil {
 		return plugin.Result{}, err
@@ -383,7 +394,7 @@ func (h *Host) pluginsUpdate(ctx context.Context, in *dispatch.Invocation) (plug
 	defer h.unstage()
 	s, err := h.stage(ctx, source, path.Join(stagingDir, uuid.NewString()))
 	if err != nil {
-		return plugin.Result{}, err
+		return plugin.Result{}, h.sourceOf(in.Arg("package"), err)
 	}
 	m := s.manifest
 	if id := in.Arg("id"); id != "" && id != m.ID {
@@ -524,9 +535,6 @@ func replaceManifest(found []candidate, m *plugin.Manifest) []candidate {
 }
 
 func (h *Host) pluginsUninstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins uninstall")
 	if err != nil {
 		return plugin.Result{}, err
@@ -598,9 +606,6 @@ func (h *Host) change(ctx context.Context, in *dispatch.Invocation, operation st
 }
 
 func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins enable")
 	if err != nil {
 		return plugin.Result{}, err
@@ -608,7 +613,7 @@ func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plug
 	defer unlock()
 	id := c.manifest.ID
 	if c.problem != nil {
-		return plugin.Result{}, plugin.AsError(fmt.Errorf("plugin %s cannot run: %w", id, c.problem))
+		return plugin.Result{}, cannotRun(id, c.problem)
 	}
 	config, err := h.loadConfig(found)
 	if err != nil {
@@ -622,9 +627,6 @@ func (h *Host) pluginsEnable(ctx context.Context, in *dispatch.Invocation) (plug
 }
 
 func (h *Host) pluginsDisable(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	if err := byHand(in); err != nil {
-		return plugin.Result{}, err
-	}
 	unlock, c, found, err := h.change(ctx, in, "sess plugins disable")
 	if err != nil {
 		return plugin.Result{}, err

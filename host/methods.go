@@ -77,6 +77,9 @@ func (h *Host) Call(ctx context.Context, caller plugin.Caller, method string, pa
 	if err != nil {
 		return nil, plugin.AsError(err)
 	}
+	if call.Bare() && len(res.Notices) > 0 && !server.TellNotices(ctx, res.Notices) {
+		h.log.Info("notices of a call", "method", method, "caller", caller, "notices", res.Notices)
+	}
 	return surfaces.RenderRPC(call, res)
 }
 
@@ -138,7 +141,7 @@ func (h *Host) Methods(context.Context) []string {
 		spec := d.Spec()
 		names = append(names, spec.Command+".invoke")
 		for _, v := range spec.Verbs {
-			if !v.Internal {
+			if !v.Internal && !v.ByHand {
 				names = append(names, spec.Command+"."+strings.ReplaceAll(v.Name, " ", "."))
 			}
 		}

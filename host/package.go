@@ -17,6 +17,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"sess/host/schema"
 	"sess/plugin"
@@ -28,6 +29,7 @@ const (
 	packageBytes = 512 << 20 // all files together
 	packageFiles = 20000
 	packagePath  = 400 // bytes of a path
+	packageName  = 255 // bytes of one name in it
 )
 
 // stagedPackage is a plugin's package, copied below the home and checked, and not
@@ -97,6 +99,8 @@ func (u *unpacker) folder(source string) error {
 			return nil
 		case e.IsDir() && e.Name() == ".git":
 			return fs.SkipDir
+		case e.IsDir() && sameFolder(at, u.home.Dir()):
+			return badPackage(source, "the home %s lies in it", at).WithHint("move the plugin's files to a folder of their own")
 		case e.IsDir():
 			return nil
 		case !e.Type().IsRegular():
@@ -140,11 +144,16 @@ func (u *unpacker) archive(source string) error {
 	if err != nil {
 		return damaged(err)
 	}
-	archive := tar.NewReader(unzipped)
+	// What is no file's content counts as well: an archive may have a lot of it.
+	whole := &io.LimitedReader{R: unzipped, N: 2 * packageBytes}
+	archive := tar.NewReader(whole)
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil && whole.N == 0 {
+			return tooMuch(source)
 		}
 		if err != nil {
 			return damaged(err)
@@ -157,14 +166,40 @@ func (u *unpacker) archive(source string) error {
 			return u.notAFile(source, header.Name)
 		}
 		name := strings.TrimPrefix(header.Name, "./")
-		if err := u.add(source, name, header.FileInfo().Mode(), archive); err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, tar.ErrHeader) {
-				return damaged(err)
+		content := &sourceReader{r: archive}
+		if err := u.add(source, name, header.FileInfo().Mode(), content); err != nil {
+			if content.err != nil {
+				return damaged(content.err)
 			}
 			return err
 		}
 	}
+	// The checksum stands at the very end.
+	if _, err := io.Copy(io.Discard, whole); err != nil {
+		return damaged(err)
+	}
+	if whole.N == 0 {
+		return tooMuch(source)
+	}
 	return u.unwrap()
+}
+
+func tooMuch(source string) error {
+	return badPackage(source, "its files have more than %d bytes together", int64(packageBytes))
+}
+
+// sourceReader remembers what kept it from reading on.
+type sourceReader struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sourceReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }
 
 // unwrap takes away the one folder around everything, as archives have it.
@@ -195,13 +230,15 @@ func (u *unpacker) add(source, name string, mode fs.FileMode, r io.Reader) error
 	if err := u.ctx.Err(); err != nil {
 		return err
 	}
-	if !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || len(name) > packagePath || strings.ContainsFunc(name, func(r rune) bool {
-		return r < ' ' || r == 0x7f || r == '\\' || r == ':'
-	}) {
+	names := strings.Split(name, "/")
+	if name == "." || !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || len(name) > packagePath ||
+		slices.ContainsFunc(names, func(s string) bool { return len(s) > packageName }) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == ':' }) {
 		return badPackage(source, "the path %q is not one that a plugin's file may have", name).
-			WithHint("use paths below the plugin's folder, of at most %d bytes, without control characters, backslash and colon", packagePath)
+			WithHint("use paths below the plugin's folder, of at most %d bytes, names of at most %d, without control characters, backslash and colon", packagePath, packageName)
 	}
-	if path.Base(name) == recordName {
+	// Whatever the file system makes of upper and lower case.
+	if slices.ContainsFunc(names, func(s string) bool { return strings.EqualFold(s, recordName) }) {
 		return badPackage(source, "%s is where the host keeps what it knows of an installed plugin", name).WithHint("remove that file")
 	}
 	if len(u.files) == packageFiles {
@@ -211,14 +248,14 @@ func (u *unpacker) add(source, name string, mode fs.FileMode, r io.Reader) error
 	limited := io.LimitReader(r, packageBytes-u.bytes+1)
 	program := mode&0o111 != 0
 	n, err := durable.Import(u.home, path.Join(u.into, name), io.TeeReader(limited, sum), program)
-	if errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) {
 		return badPackage(source, "%s is in it twice, or once as a file and once as a folder", name)
 	}
 	if err != nil {
 		return err
 	}
 	if u.bytes += n; u.bytes > packageBytes {
-		return badPackage(source, "its files have more than %d bytes together", int64(packageBytes))
+		return tooMuch(source)
 	}
 	u.files[name] = installedFile{SHA256: hex.EncodeToString(sum.Sum(nil)), Bytes: n}
 	u.program[name] = program
@@ -228,8 +265,11 @@ func (u *unpacker) add(source, name string, mode fs.FileMode, r io.Reader) error
 // check reads the manifest of what was copied and makes the record.
 func (u *unpacker) check(source string) (*stagedPackage, error) {
 	s := &stagedPackage{name: u.into, dir: filepath.Join(u.home.Dir(), filepath.FromSlash(u.into))}
-	if _, ok := u.files[manifestName]; !ok {
+	switch file, ok := u.files[manifestName]; {
+	case !ok:
 		return nil, badPackage(source, "it has no %s", manifestName).WithHint("name the folder that the plugin's %s lies in", manifestName)
+	case file.Bytes > manifestLimit:
+		return nil, badPackage(source, "its %s has more than %d bytes", manifestName, manifestLimit).WithHint("the plugin's author has to shorten it")
 	}
 	data, err := durable.ReadFile(u.home, path.Join(u.into, manifestName), manifestLimit)
 	if err != nil {

@@ -62,7 +62,13 @@ func (h *Host) pluginsList(_ context.Context, _ *dispatch.Invocation) (plugin.Re
 		}
 		cells = append(cells, []string{row.ID, row.Version, row.State, from, strings.Join(row.Commands, " ")})
 	}
-	return answer(plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells), rows)
+	lines := []string{plugin.Table([]string{"PLUGIN", "VERSION", "STATE", "FROM", "COMMANDS"}, cells)}
+	for _, row := range rows {
+		if row.State == string(supervise.Failed) && row.Reason != "" {
+			lines = append(lines, fmt.Sprintf("%s: %s", row.ID, strings.TrimPrefix(row.Reason, "plugin "+row.ID+": ")))
+		}
+	}
+	return answer(strings.Join(lines, "\n"), rows)
 }
 
 // named is the plugin that somebody means, by its id.
@@ -124,7 +130,9 @@ func (h *Host) inspect(ctx context.Context, p *Plugin) (inspection, error) {
 			err = checkDescription(p.Manifest, &d)
 		}
 		if err == nil {
-			out.Services, err = p.sup.Status(ctx)
+			var services []plugin.ServiceStatus
+			services, err = p.sup.Status(ctx)
+			out.Services = append(out.Services, services...) // a list, also of none
 		}
 		if failure = err; err == nil {
 			out.Build, out.API = d.Build, d.API
@@ -240,6 +248,11 @@ func (h *Host) inspectText(p inspection) string {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", key+":", fmt.Sprintf(format, args...))
 	}
+	list := func(key string, lines []string) {
+		if len(lines) > 0 {
+			line(key, "%s", strings.Join(lines, "\n"+strings.Repeat(" ", 13)))
+		}
+	}
 	line("plugin", "%s", strings.TrimSpace(p.ID+" "+p.Version))
 	if p.Description != "" {
 		line("about", "%s", p.Description)
@@ -255,15 +268,22 @@ func (h *Host) inspectText(p inspection) string {
 		state += " (" + p.Reason + ")"
 	}
 	line("state", "%s", state)
-	if p.Build != "" {
-		line("build", "%s, protocol %d, API %s", p.Build, p.Protocol, strings.Join(p.API, " "))
+	if p.API != nil { // it was asked
+		spoken := fmt.Sprintf("protocol %d, API %s", p.Protocol, strings.Join(p.API, " "))
+		if p.Build != "" {
+			spoken = p.Build + ", " + spoken
+		}
+		line("build", "%s", spoken)
 		var names []string
 		for _, s := range []struct{ key, label string }{{"slash", "chat"}, {"cli", "command line"}, {"tool", "tool"}, {"http", "HTTP"}, {"rpc", "RPC"}} {
-			if name := p.Surfaces[s.key]; name != "" {
+			if p.Surfaces[s.key] == "" {
+				continue
+			}
+			for name := range strings.SplitSeq(p.Surfaces[s.key], ", ") {
 				names = append(names, s.label+" "+name)
 			}
 		}
-		line("surfaces", "%s", strings.Join(names, ", "))
+		list("surfaces", names)
 		line("verbs", "%s", strings.Join(p.Verbs, ", "))
 	}
 	perms := make([]string, len(p.Permissions))
@@ -278,9 +298,7 @@ func (h *Host) inspectText(p inspection) string {
 		line("folder", "%s", p.Dir)
 	}
 	line("permissions", "%s", cmp.Or(strings.Join(perms, " "), "none"))
-	for _, field := range configFields(p.ConfigSchema, p.Config) {
-		line("config", "%s", field)
-	}
+	list("config", configFields(p.ConfigSchema, p.Config))
 	for _, s := range p.Services {
 		text := s.Schedule
 		if s.Running {

@@ -310,16 +310,21 @@ func (h *Host) absence(p *Plugin) error {
 		return plugin.Errorf(plugin.Unavailable, "plugin %s is switched off", p.Manifest.ID).
 			WithHint("sess plugins enable %s", p.Manifest.ID)
 	}
-	e := plugin.AsError(p.problem)
-	return &plugin.Error{
-		Code: plugin.Unavailable, Message: fmt.Sprintf("plugin %s cannot run: %s", p.Manifest.ID, e.Message),
-		Hint: e.Hint, Details: e.Details, Err: e,
-	}
+	e := cannotRun(p.Manifest.ID, p.problem)
+	e.Code = plugin.Unavailable
+	return e
 }
 
-// absent says why the command of a plugin is not there now; nil where it is, or
+// cannotRun is the error for whoever wants something of a plugin that has a problem.
+func cannotRun(id string, problem error) *plugin.Error {
+	e := plugin.AsError(problem)
+	why := strings.TrimPrefix(e.Message, "plugin "+id+": ")
+	return &plugin.Error{Code: e.Code, Message: fmt.Sprintf("plugin %s cannot run: %s", id, why), Hint: e.Hint, Details: e.Details, Err: e}
+}
+
+// Absent says why the command of a plugin is not there now; nil where it is, or
 // where no plugin has it.
-func (h *Host) absent(ctx context.Context, command string) error {
+func (h *Host) Absent(ctx context.Context, command string) error {
 	for _, p := range h.plugins() {
 		// Of a broken one the commands are not known: its id is a good guess.
 		if slices.Contains(p.Manifest.Commands, command) || p.Manifest.Commands == nil && p.Manifest.ID == command {

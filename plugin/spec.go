@@ -54,6 +54,9 @@ type Verb struct {
 	// nothing; the host queues the call then, and dispatches it when the turn has
 	// ended.
 	AfterTurn bool `json:"afterTurn,omitempty"`
+	// ByHand marks a verb for people at a command line ([CallerCLI]): others are
+	// denied, and what lists verbs to programs leaves it out.
+	ByHand bool `json:"byHand,omitempty"`
 	// Main marks the verbs that help shows first.
 	Main bool `json:"main,omitempty"`
 	// Internal marks a verb for plugins only ([Caller.Internal]): no surface

@@ -361,8 +361,8 @@ func (t *HTTPTable) missing(parts []string) *plugin.Error {
 		}
 	}
 	for _, c := range t.commands {
-		if c.Spec.Command != parts[0] {
-			continue
+		if c.Spec.Command != parts[0] || len(parts) > 2 && slices.Contains(parts, "") {
+			continue // two slashes, or one at the end, make no verb
 		}
 		var names, words []string
 		for i := range c.Spec.Verbs {
@@ -570,7 +570,7 @@ func (r *HTTPRoute) Render(target string, result plugin.Result, err error) HTTPA
 	answer := HTTPAnswer{Status: r.Status, Header: map[string]string{}}
 	if r.Verb.Effect == plugin.EffectRead {
 		answer.Body = encodeJSON(readBody(result))
-		if notices := noticesHeader(result.Notices); notices != "" {
+		if notices := NoticesHeader(result.Notices); notices != "" {
 			answer.Header["X-Notices"] = notices
 		}
 		pageHeaders(answer.Header, target, result.Page)
@@ -628,10 +628,10 @@ func encodeJSON(v any) []byte {
 // headers.
 const noticesRoom = 4000
 
-// noticesHeader writes notices as a JSON array in ASCII, since a header takes
+// NoticesHeader writes notices as a JSON array in ASCII, since a header takes
 // nothing else; "" for none. Notices that have no room are counted in the last
 // item.
-func noticesHeader(notices []string) string {
+func NoticesHeader(notices []string) string {
 	if len(notices) == 0 {
 		return ""
 	}

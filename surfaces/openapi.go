@@ -48,7 +48,7 @@ func OpenAPI(version string, table *HTTPTable, own []HTTPOperation) []byte {
 		add(own[i].Path, own[i].Method, own[i].operation())
 	}
 	for _, r := range table.routes {
-		if r.Alias {
+		if r.Alias || r.Verb.ByHand {
 			continue
 		}
 		if !slices.ContainsFunc(tags, func(t tag) bool { return t.Name == r.Command.Command }) {
@@ -275,7 +275,7 @@ func (r *HTTPRoute) operationFields() []operationField {
 	}
 	for i := range r.Verb.Flags {
 		f := &r.Verb.Flags[i]
-		if f.Internal || made(f.Field()) {
+		if f.Internal || made(f.Field()) || f.Confirm && r.InQuery() { // text confirms nothing
 			continue
 		}
 		s := flagSchema(f)

@@ -21,6 +21,11 @@ type RPCCall struct {
 	Whole bool
 }
 
+// Bare reports whether the answer is the bare data, which has no room for notices.
+func (c *RPCCall) Bare() bool {
+	return !c.Whole && c.Verb != nil && c.Verb.Effect == plugin.EffectRead
+}
+
 // rpcArgv are the params that hold a command line.
 type rpcArgv struct {
 	Argv    []string `json:"argv"`
@@ -187,7 +192,7 @@ func RenderRPC(call RPCCall, result plugin.Result) (json.RawMessage, error) {
 	if result.Data != nil && !json.Valid(result.Data) {
 		return nil, plugin.Errorf(plugin.Internal, "the answer is not JSON")
 	}
-	if !call.Whole && call.Verb != nil && call.Verb.Effect == plugin.EffectRead {
+	if call.Bare() {
 		if result.Data == nil && result.Text != "" {
 			return json.Marshal(result.Text)
 		}

@@ -29,7 +29,7 @@ func ToolSchema(spec *plugin.Spec) Tool {
 	props := newProperties()
 	for i := range spec.Verbs {
 		v := &spec.Verbs[i]
-		if v.Internal {
+		if v.Internal || v.ByHand {
 			continue
 		}
 		names = append(names, v.Name)

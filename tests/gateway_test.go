@@ -644,12 +644,13 @@ func TestRemoteGateway(t *testing.T) {
 		want string
 	}{
 		{"no token", nil, 6, []string{"--url=" + g.Address, "list"}, "--token-file"},
-		{"a wrong token", nil, 6, []string{"--url=" + g.Address, "--token=" + token + "x", "list"}, "token"},
+		{"a wrong token", nil, 6, []string{"--url=" + g.Address, "--token=" + token + "x", "list"}, "sess gateway token prints it"},
 		{"two tokens", nil, 2, append(slices.Clone(named), "--token=x", "list"), "--token-file"},
 		{"no such snapshot", nil, 3, append(slices.Clone(named), "load", "nosuch"), "nosuch"},
 		{"a home, too", nil, 2, append(slices.Clone(named), "--home=x", "list"), "--home and --url"},
 		{"change of plugins", nil, 6, append(slices.Clone(named), "plugins", "disable", "sess"), "command line"},
-		{"nobody there", nil, 9, []string{"--url=http://127.0.0.1:1", "--token=x", "list"}, "http://127.0.0.1:1"},
+		{"nobody there", nil, 9, []string{"--url=http://127.0.0.1:1", "--token=x", "list"}, "where it is, sess gateway status"},
+		{"no address", nil, 2, []string{"--url=localhost:7777", "--token=x", "list"}, "https://host:7777"},
 		{"by the environment", []string{"SESS_GATEWAY_URL=" + g.Address, "SESS_GATEWAY_TOKEN=no"}, 6, []string{"list"}, "token"},
 	}
 	for _, tt := range refusals {
@@ -710,7 +711,7 @@ func TestGatewayReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, exit := u.run("gateway", "reload")
-	if exit != 0 || !strings.Contains(stderr, "gateway.listen, gateway.token: changed, and holds from the next start on") {
+	if exit != 0 || !strings.Contains(stderr, "gateway.listen, gateway.token: changed, and holds from the next start on") || !strings.Contains(stderr, "was started with --listen=127.0.0.1:0: sess gateway stop, then sess gateway start") {
 		t.Errorf("reload with other settings of the gateway: status %d\n%s%s", exit, stdout, stderr)
 	}
 	if shown := u.do("config", "show"); strings.Contains(shown, "secret") || !strings.Contains(shown, "(hidden)") {
@@ -748,8 +749,11 @@ func TestGatewayInstall(t *testing.T) {
 		}
 	}
 	u.answer(&wrote, "gateway", "install")
-	u.answer(&wrote, "gateway", "install") // again, which changes nothing
 	path := wrote.Data.File
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil { // as others made it
+		t.Fatal(err)
+	}
+	u.answer(&wrote, "gateway", "install") // again, which changes nothing
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.HasPrefix(path, u.dir) || len(wrote.Data.Enable) == 0 {
 		t.Fatalf("install: %+v, %v", wrote, err)
@@ -777,6 +781,9 @@ func TestGatewayInstall(t *testing.T) {
 	u.do("gateway", "uninstall")
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("after uninstall: %v", err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the folder of all service files: %v (%v), want its mode kept", info, err)
 	}
 }
 

@@ -3,6 +3,8 @@
 package tests
 
 import (
+	"bufio"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -12,8 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Every signal that means an end ends the gateway in order, and its plugins with
@@ -150,6 +154,39 @@ func TestGatewayHangs(t *testing.T) {
 	}
 }
 
+// A gateway that is late, as on a busy machine, is waited for: it does what it was
+// asked, and once.
+func TestGatewayIsLate(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	type run struct {
+		stdout, stderr string
+		exit           int
+	}
+	lines := [][]string{{"save", "late"}, {"gateway", "reload"}, {"gateway", "status", "--json"}, {"gateway", "call", "gateway.version"}}
+	runs := make([]run, len(lines))
+	var all sync.WaitGroup
+	for i, line := range lines {
+		all.Go(func() { runs[i].stdout, runs[i].stderr, runs[i].exit = u.run(line...) })
+	}
+	// Longer than it has to begin with a command line.
+	time.AfterFunc(2200*time.Millisecond, func() { _ = g.cmd.Process.Signal(syscall.SIGCONT) })
+	all.Wait()
+	for i, got := range runs {
+		if got.exit != 0 || got.stderr != "" || strings.Contains(got.stdout, "unreachable") {
+			t.Errorf("%q: status %d\n%s%s", lines[i], got.exit, got.stdout, got.stderr)
+		}
+	}
+	if got := u.names(); !slices.Equal(got, []string{"late"}) {
+		t.Errorf("list: %v", got)
+	}
+}
+
 // A socket that something else answers at is told of.
 func TestForeignSocket(t *testing.T) {
 	t.Parallel()
@@ -184,8 +221,8 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
 	u.chat("hello")
-	u.do("save", "first")
 	g := u.gateway()
+	u.do("save", "first") // its plugin is ready then
 	holder := u.stoppedHolder()
 	save := u.command("save", "given-up", "--json")
 	out, err := save.StdoutPipe()
@@ -203,7 +240,9 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exit := u.exit(save.Wait()); exit != 130 || !strings.Contains(string(said), `"code":"unavailable"`) {
+	var doc failure
+	err = json.Unmarshal(said, &doc)
+	if exit := u.exit(save.Wait()); exit != 130 || err != nil || doc.Code != "unavailable" || !strings.HasSuffix(doc.Error, " was cancelled") {
 		t.Errorf("after Ctrl-C: status %d, %s", exit, said)
 	}
 	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
@@ -215,6 +254,68 @@ func TestCtrlCThroughGateway(t *testing.T) {
 	if got := u.names(); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("list: %v, want nothing of what was given up", got)
 	}
+}
+
+// Whoever follows what happens sees each event as it comes, until Ctrl-C or until
+// the gateway has gone, and is told of what cannot be followed.
+func TestEventsAreFollowed(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	for _, end := range []struct {
+		name string
+		by   func(follower *exec.Cmd) error
+		exit int
+	}{
+		{"Ctrl-C", func(follower *exec.Cmd) error { return follower.Process.Signal(os.Interrupt) }, 0},
+		{"the gateway's end", func(*exec.Cmd) error { u.do("gateway", "stop"); return nil }, 9},
+	} {
+		follower := u.command("gateway", "call", "events.subscribe", `--params={"kinds":["sess"]}`)
+		out, err := follower.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := follower.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := follower.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewReader(notes)
+		if line, err := said.ReadString('\n'); err != nil || !strings.Contains(line, "Ctrl-C") {
+			t.Fatalf("at first it says %q (%v)", line, err)
+		}
+		events := bufio.NewReader(out)
+		for _, verb := range []string{"save", "delete"} {
+			u.do(verb, "v1")
+			line, err := events.ReadString('\n')
+			var e struct{ Kind, Verb string }
+			if err == nil {
+				err = json.Unmarshal([]byte(line), &e)
+			}
+			if err != nil || e.Kind != "sess.changed" || e.Verb != verb {
+				t.Errorf("after a %s: %q (%v)", verb, line, err)
+			}
+		}
+		if err := end.by(follower); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(events)
+		if err != nil || len(rest) > 0 {
+			t.Errorf("at %s it prints %q (%v)", end.name, rest, err)
+		}
+		told, err := io.ReadAll(said)
+		if exit := u.exit(follower.Wait()); exit != end.exit || err != nil || (len(told) > 0) != (exit != 0) {
+			t.Errorf("%s ends it with status %d, %q (%v)", end.name, exit, told, err)
+		}
+	}
+	if exit := g.end(); exit != 0 {
+		t.Errorf("the gateway ended with status %d", exit)
+	}
+	var none failure
+	u.fails(9, &none, "gateway", "call", "events.subscribe")
 }
 
 // A second signal ends a gateway at once that still waits for a call.
@@ -266,6 +367,8 @@ func TestGatewayStopIsBounded(t *testing.T) {
 	g := u.gateway()
 	holder := u.stoppedHolder()
 	save := u.command("save", "stuck")
+	var said strings.Builder
+	save.Stderr = &said
 	if err := save.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -274,8 +377,8 @@ func TestGatewayStopIsBounded(t *testing.T) {
 	if exit := g.end(); exit != 0 || g.stderr.Len() > 0 {
 		t.Errorf("the gateway ended with status %d: %s", exit, &g.stderr)
 	}
-	if exit := u.exit(save.Wait()); exit != 9 {
-		t.Errorf("the call ended with status %d, want 9", exit)
+	if exit := u.exit(save.Wait()); exit != 9 || !strings.Contains(said.String(), "did not come to its end: the gateway is stopping") {
+		t.Errorf("the call ended with status %d, want 9 and the reason: %s", exit, &said)
 	}
 	if err := holder.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

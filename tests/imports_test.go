@@ -90,6 +90,7 @@ var modules = []moduleRow{
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
 	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},
+	{"golang.org/x/net", []string{"host/server"}, "bounds the connections; all else of the network is net/http"},
 	{"golang.org/x/term", []string{"cmd/sess"}, "only the command knows its terminal"},
 	{"golang.org/x/text", []string{"plugin/sess"}, "names as people type them"},
 	{"google.golang.org/grpc", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},

@@ -217,7 +217,7 @@ func (c *parityCall) read() bool { return c.verb != nil && c.verb.Effect == plug
 
 // atHome reports whether the case is for the command line only: who comes over
 // the network or by a model brings no programs that run here.
-func (c *parityCall) atHome() bool { return c.spec.Command == "plugins" && c.verb != nil && !c.read() }
+func (c *parityCall) atHome() bool { return c.verb != nil && c.verb.ByHand }
 
 // fields are those of the object, and the session unless it is "".
 func (c *parityCall) fields(t *testing.T, session string) map[string]any {
@@ -301,7 +301,7 @@ func TestParity(t *testing.T) {
 				t.Errorf("%s %s: code %q, want %q\n%s", c.spec.Command, c.typed, got.Code, c.code, *got.Text)
 			}
 			if c.atHome() && !s.home {
-				const text = "plugins are installed, changed and removed at the command line only; a person has to run sess plugins there"
+				text := c.spec.Command + " " + c.verb.Name + " is for people only, at the command line of its own machine; a person has to run it there"
 				if got.Code != plugin.Denied || *got.Text != text {
 					t.Errorf("%s %s on %s: %s %s, want it denied: %s", c.spec.Command, c.typed, s.name, got.Code, *got.Text, text)
 				}

@@ -198,11 +198,20 @@ func TestPluginLife(t *testing.T) {
 	if got := u.do("chat", "--message", "/note list"); !strings.Contains(got, "one") {
 		t.Errorf("/note list says %q", got)
 	}
+	about := u.do("plugins", "inspect", "note")
+	for _, name := range []string{"chat /note", "command line sess note", "tool note_manage", "HTTP /note/{verb}", "RPC note.invoke", "add, list, save"} {
+		if !strings.Contains(about, " "+name+"\n") {
+			t.Errorf("plugins inspect says nothing of %q:\n%s", name, about)
+		}
+	}
 	if got := u.do("chat", "--message", "/tools"); !strings.Contains(got, "note_manage") {
 		t.Errorf("/tools says %q, want note_manage in it", got)
 	}
 	if got := u.do("help", "note"); !strings.Contains(got, "Write a note") {
 		t.Errorf("help note says %q", got)
+	}
+	if got := u.do("plugins", "inspect", "note"); !strings.Contains(got, "tool note_manage") || !strings.Contains(got, "add, list, save") {
+		t.Errorf("inspect says %q, want its surfaces and verbs", got)
 	}
 	u.do("note", "save", "v1", "as far as we came")
 	if got := u.names(); !slices.Equal(got, []string{"v1"}) {
@@ -228,6 +237,10 @@ func TestPluginLife(t *testing.T) {
 	if !strings.Contains(asked.Error, "from version 1.0.0 to 1.1.0") ||
 		!strings.Contains(asked.Error, "newly may read conversations (session.read), and no longer call sess.invoke (rpc:sess.invoke)") {
 		t.Errorf("update asks %q", asked.Error)
+	}
+	u.fails(3, &asked, "plugins", "update", "note")
+	if !strings.Contains(asked.Hint, "note-1.0.0.tar.gz") {
+		t.Errorf("update by its id advises %q, want where it came from", asked.Hint)
 	}
 	u.do("plugins", "update", "--yes", second, "note")
 	if got := u.plugin("note"); got.Version != "1.1.0" {
@@ -336,6 +349,9 @@ func TestPluginsNotInstalled(t *testing.T) {
 			if !strings.Contains(got.Error, tt.text) {
 				t.Errorf("install says %q, want %q in it", got.Error, tt.text)
 			}
+			if strings.Contains(got.Error, ".staging") || strings.Contains(got.Hint, "inspect") {
+				t.Errorf("install tells of what is gone: %+v", got)
+			}
 			if files := u.installedFiles(); len(files) > 0 {
 				t.Errorf("left behind: %v", files)
 			}
@@ -365,6 +381,12 @@ func TestPluginArchivesNotInstalled(t *testing.T) {
 		{"a hard link", []*tar.Header{{Name: "a", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}}, "a is a link"},
 		{"a device", []*tar.Header{{Name: "a", Typeflag: tar.TypeChar}}, "a is a link or another special file"},
 		{"a file twice", []*tar.Header{file("a"), file("a")}, "a is in it twice"},
+		{"a file that is a folder too", []*tar.Header{file("a"), file("a/b")}, "a/b is in it twice, or once as a file and once as a folder"},
+		{"a file without a name", []*tar.Header{file(".")}, `the path "." is not one`},
+		{"a name that no file can have", []*tar.Header{file(strings.Repeat("n", 256))}, "is not one that a plugin's file may have"},
+		{"a record, differently written", []*tar.Header{file(".Install.JSON")}, ".Install.JSON is where the host keeps"},
+		{"a folder in the record's place", []*tar.Header{file(".install.json/a")}, ".install.json/a is where the host keeps"},
+		{"a large manifest", []*tar.Header{{Name: "plugin.json", Typeflag: tar.TypeReg, Mode: 0o600, Size: 5 << 20}}, "its plugin.json has more than 4194304 bytes"},
 		{"nothing", nil, "it has no plugin.json"},
 	}
 	for _, tt := range tests {
@@ -377,7 +399,7 @@ func TestPluginArchivesNotInstalled(t *testing.T) {
 			for _, header := range tt.headers {
 				err := out.WriteHeader(header)
 				if header.Size > 0 && err == nil {
-					_, err = out.Write([]byte("x"))
+					_, err = out.Write(bytes.Repeat([]byte("x"), int(header.Size)))
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -404,6 +426,53 @@ func TestPluginArchivesNotInstalled(t *testing.T) {
 			}
 			u.fails(2, &got, "plugins", "install", "--yes", "p.tar.gz")
 		})
+	}
+}
+
+// What was damaged on its way shows in the archive's checksum.
+func TestDamagedPluginArchive(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	dir := filepath.Join(t.TempDir(), "note")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script("exit 1")(t, dir)
+	data, err := os.ReadFile("plugins/note/plugin.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeManifest(t, dir, data, nil)
+	packed, err := os.ReadFile(archive(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := bytes.Clone(packed)
+	wrong[len(wrong)-8] ^= 1
+	for want, bytes := range map[string][]byte{"invalid checksum": wrong, "unexpected EOF": packed[:len(packed)-4]} {
+		write(t, filepath.Join(u.dir, "p.tar.gz"), string(bytes), 0o600)
+		var got refusal
+		u.fails(2, &got, "plugins", "install", "--yes", "p.tar.gz")
+		if !strings.Contains(got.Error, want) {
+			t.Errorf("install says %q, want %q in it", got.Error, want)
+		}
+	}
+}
+
+// A folder with the home in it would be copied into itself.
+func TestPluginFolderWithTheHome(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	script("exit 1")(t, u.dir)
+	data, err := os.ReadFile("plugins/note/plugin.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeManifest(t, u.dir, data, nil)
+	var got refusal
+	u.fails(2, &got, "plugins", "install", "--yes", ".")
+	if !strings.Contains(got.Error, "the home "+u.home+" lies in it") {
+		t.Errorf("install says %+v", got)
 	}
 }
 
@@ -491,6 +560,9 @@ func TestBrokenPlugins(t *testing.T) {
 			tt.damage(t, u)
 			if got := u.plugin("note"); !tt.hidden && (got.State != "failed" || !strings.Contains(got.Reason, tt.text)) {
 				t.Errorf("plugins list shows %+v, want failed with %q", got, tt.text)
+			}
+			if list := u.do("plugins", "list"); !tt.hidden && !strings.Contains(list, "\nnote: ") {
+				t.Errorf("plugins list says no reason:\n%s", list)
 			}
 			for _, args := range [][]string{{"note", "list"}, {"plugins", "inspect", "note"}, {"plugins", "doctor", "note"}, {"plugins", "doctor"}} {
 				stdout, stderr, exit := u.run(args...)

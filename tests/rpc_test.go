@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -222,5 +224,53 @@ func TestMixedClients(t *testing.T) {
 	u.do("gateway", "stop")
 	if exit := g.end(); exit != 0 {
 		t.Errorf("the gateway ended with %d", exit)
+	}
+}
+
+// A client that closes its side after its requests gets the answers, in which
+// order they may come.
+func TestRPCHalfClosed(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	g := u.gateway()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: g.Socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = io.WriteString(conn, `{"jsonrpc":"2.0","id":1,"method":"sess.invoke","params":{"action":"save","name":"v1"}}`+"\n"+
+		`{"jsonrpc":"2.0","id":2,"method":"gateway.version"}`)
+	if err == nil {
+		err = conn.CloseWrite()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := io.ReadAll(conn)
+	if text := string(answers); err != nil || strings.Count(text, `"result"`) != 2 || !strings.Contains(text, "saved v1") {
+		t.Errorf("answers (%v):\n%s", err, text)
+	}
+}
+
+// What verify has to warn of is heard over RPC, too.
+func TestRPCNotices(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.chat("hello")
+	u.do("save", "v1")
+	u.gateway()
+	file := filepath.Join(u.pool(), "v1.sess.json")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.Replace(data, []byte(`"sess/1"`), []byte(`"sess/99"`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"verify"}, {"gateway", "call", "sess.invoke", `--params={"action":"verify"}`}} {
+		if _, stderr, exit := u.run(argv...); exit != 0 || !strings.Contains(stderr, "v1 was not checked: written by a newer version") {
+			t.Errorf("%v: status %d, %q; want the warning", argv, exit, stderr)
+		}
 	}
 }

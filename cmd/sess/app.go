@@ -227,22 +227,24 @@ func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 		case reply.Own != nil:
 			a.flags.JSON, a.flags.Quiet = reply.JSON, reply.Quiet
 			return a.own(ctx, reply.Own)
-		case !agreed && a.agrees(&reply):
-			agreed, line.Args = true, withFlag(line.Args, plugin.AsError(reply.Err).Details[host.ConfirmDetail])
+		case !agreed && a.asks(&reply):
+			e := plugin.AsError(reply.Err)
+			if !saysYes(a.stdin, a.stderr, e.Message) { // who has read it once
+				reply.Err = plugin.Errorf(e.Code, "nothing was changed")
+				return reply
+			}
+			agreed, line.Args = true, withFlag(line.Args, e.Details[host.ConfirmDetail])
 		default:
 			return reply
 		}
 	}
 }
 
-// agrees asks the person at the terminal where a verb wants that. Elsewhere its
-// error names the flag that says yes.
-func (a *app) agrees(reply *host.Reply) bool {
+// asks reports whether a verb wants the person at the terminal to be asked.
+// Elsewhere its error names the flag that says yes.
+func (a *app) asks(reply *host.Reply) bool {
 	e := plugin.AsError(reply.Err)
-	if e == nil || e.Details[host.ConfirmDetail] == "" || reply.JSON || !isTerminal(a.stdin) || !isTerminal(a.stderr) {
-		return false
-	}
-	return saysYes(a.stdin, a.stderr, e.Message)
+	return e != nil && e.Details[host.ConfirmDetail] != "" && !reply.JSON && isTerminal(a.stdin) && isTerminal(a.stderr)
 }
 
 // saysYes asks a question and reads one line; only a clear yes is one.

@@ -97,7 +97,7 @@ func (a *app) checkPlugins(ctx context.Context) []host.Finding {
 		if c.Error != "" {
 			f = host.Finding{
 				Check: "plugin", State: host.FindingFailed, Code: plugin.Code(c.Code), Fix: c.Hint,
-				Text: fmt.Sprintf("%s: %s: %s", f.Text, c.Step, c.Error),
+				Text: fmt.Sprintf("%s: %s: %s", strings.TrimSpace(c.ID+" "+c.Version), c.Step, strings.TrimPrefix(c.Error, "plugin "+c.ID+": ")),
 			}
 		}
 		found = append(found, f)

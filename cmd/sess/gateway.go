@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +56,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectWrite, Run: a.gatewayStop,
 		}, {
 			Name: "restart", Summary: "Stop the gateway if it runs, and start it in the background",
-			Help:  "It listens where it did, unless --listen says otherwise.",
+			Help:  "What --listen said at its start holds again, unless it is given now.",
 			Flags: listen, Effect: plugin.EffectWrite, Run: a.gatewayRestart,
 		}, {
 			Name: "reload", Summary: "Have the gateway read its configuration again",
@@ -68,7 +70,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: a.gatewayStatus,
 		}, {
 			Name: "token", Summary: "Print the token that clients over the network have to show",
-			Help: "Whoever has it can do everything that you can do here. It comes from " + host.TokenEnv + ", gateway.token in the configuration, " +
+			Help: "Whoever has it can do everything that you can do here, except for changing plugins. It comes from " + host.TokenEnv + ", gateway.token in the configuration, " +
 				"or a file in the home that the first start makes.",
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("show", false, "print it also where the output is no terminal")
@@ -77,9 +79,13 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: a.gatewayToken,
 		}, {
 			Name: "call", Summary: "Call a method of the gateway and print what it answers",
-			Help:     "gateway.methods lists the methods.",
-			Examples: []string{"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`},
-			Args:     []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
+			Help: "gateway.methods lists the methods. events.subscribe prints each event as one line of JSON, until Ctrl-C; " +
+				"its params choose among them.",
+			Examples: []string{
+				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
+				`gateway call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
+			},
+			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("params", "", "its params, a JSON object")
 			},
@@ -335,7 +341,18 @@ func (a *app) gatewayReload(ctx context.Context, _ *dispatch.Invocation) (plugin
 	if len(r.Restart) > 0 {
 		res.Notices = append(res.Notices, fmt.Sprintf("%s: changed, and holds from the next start on: %s", strings.Join(r.Restart, ", "), a.typed("gateway", "restart")))
 	}
-	return res, nil
+	if !slices.Contains(r.Restart, "gateway.listen") {
+		return res, nil
+	}
+	var s host.GatewayStatus
+	if data, err = a.callGateway(ctx, "gateway.status", nil); err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if s.Listen != "" { // a restart keeps it
+		res.Notices = append(res.Notices, fmt.Sprintf("gateway.listen holds only without --listen, and this gateway was started with --listen=%s: %s, then %s",
+			s.Listen, a.typed("gateway", "stop"), a.typed("gateway", "start")))
+	}
+	return res, err
 }
 
 func (a *app) gatewayStatus(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
@@ -446,7 +463,17 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 				WithHint(`write it in single quotes: --params='{"action":"list"}'`)
 		}
 	}
-	data, err := a.callGateway(ctx, in.Arg("method"), params)
+	if in.Arg("method") == "events.subscribe" {
+		return plugin.Result{}, a.follow(ctx, params)
+	}
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	defer c.Close()
+	var notices []string
+	c.OnNotices(func(more []string) { notices = append(notices, more...) })
+	data, err := call(ctx, c, in.Arg("method"), params)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -454,5 +481,42 @@ func (a *app) gatewayCall(ctx context.Context, in *dispatch.Invocation) (plugin.
 	if err := json.Indent(&text, data, "", "  "); err != nil {
 		return plugin.Result{}, err
 	}
-	return plugin.Result{Text: text.String(), Data: data}, nil
+	return plugin.Result{Text: text.String(), Data: data, Notices: notices}, nil
+}
+
+// follow prints what happens in the gateway, one event a line, until ctx ends:
+// a person's Ctrl-C is how it is meant to end.
+func (a *app) follow(ctx context.Context, filter json.RawMessage) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.out.onFailure(cancel) // which is told of at the end
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	events, err := c.Subscribe(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if !a.flags.Quiet && !a.flags.JSON {
+		fmt.Fprintln(a.stderr, "following what happens; Ctrl-C ends it")
+	}
+	for {
+		e, err := events.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			a.shown = true
+			return nil
+		case errors.Is(err, io.EOF):
+			return plugin.Errorf(plugin.Unavailable, "the gateway has gone, and with it what happens there")
+		case err != nil:
+			return err
+		}
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, _ = a.out.Write(append(line, '\n')) // remembered
+	}
 }

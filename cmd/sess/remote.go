@@ -17,9 +17,17 @@ import (
 	"sess/plugin"
 )
 
-// helloTime is how long a gateway on this machine may take to begin with what it
-// is asked, before the work is done without it.
-const helloTime = 2 * time.Second
+const (
+	// startByTime is how long a gateway on this machine may take to begin with a
+	// command line. One that reads it later does not begin, and says so.
+	startByTime = 2 * time.Second
+	// silentTime is how long one may say nothing at all before the work is done
+	// without it. On a busy machine it may be late with its words, but not by as
+	// much as lies between the two.
+	silentTime = 5 * time.Second
+	// answerTime is how long it may take to answer what nobody else can do.
+	answerTime = 10 * time.Second
+)
 
 const urlEnv = "SESS_GATEWAY_URL"
 
@@ -97,7 +105,7 @@ func (a *app) clientToken() (string, error) {
 // dialHome connects to the gateway of a home. Its error is of no concern to
 // those who can do without.
 func (a *app) dialHome(ctx context.Context, home string) (*client.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	c, err := client.Dial(ctx, client.Options{Socket: host.GatewaySocketPath(home)})
 	if err != nil {
@@ -148,32 +156,36 @@ func call(ctx context.Context, c *client.Client, method string, params json.RawM
 // callGateway calls a method of the gateway that the flags mean. Where there is
 // none, the error says so.
 func (a *app) callGateway(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	c, err := a.dialGateway(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return call(ctx, c, method, params)
+}
+
+// dialGateway connects to the gateway that the flags mean.
+func (a *app) dialGateway(ctx context.Context) (*client.Client, error) {
 	if a.remote() {
-		c, err := a.dialRemote(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
-		return call(ctx, c, method, params)
+		return a.dialRemote(ctx)
 	}
 	home, err := a.homeDir()
 	if err != nil {
 		return nil, err
 	}
 	c, err := a.dialHome(ctx, home)
-	if err != nil {
-		s, herr := host.GatewayHeld(ctx, home)
-		switch {
-		case herr != nil:
-			return nil, herr
-		case s.State == host.GatewayStopped:
-			return nil, plugin.Errorf(plugin.Unavailable, "no gateway runs for %s", home).
-				WithHint("start it with: %s", a.typed("gateway", "start"))
-		}
-		return nil, unreachable(&s)
+	if err == nil {
+		return c, nil
 	}
-	defer c.Close()
-	return call(ctx, c, method, params)
+	s, herr := host.GatewayHeld(ctx, home)
+	switch {
+	case herr != nil:
+		return nil, herr
+	case s.State == host.GatewayStopped:
+		return nil, plugin.Errorf(plugin.Unavailable, "no gateway runs for %s", home).
+			WithHint("start it with: %s", a.typed("gateway", "start"))
+	}
+	return nil, unreachable(&s)
 }
 
 // throughGateway has a line answered by a gateway: the named one, or else the
@@ -211,19 +223,24 @@ func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Re
 	}
 	// It takes the line in time or not at all: then it is done without it, and by
 	// nobody twice.
-	line.AtHome, line.StartBy = home, time.Now().Add(helloTime)
-	var hangs atomic.Bool
-	patience := time.AfterFunc(helloTime+time.Second/2, func() {
-		hangs.Store(true)
-		_ = c.Close() // which ends the call
-	})
-	reply, err = a.runLine(ctx, c, line, func() { patience.Stop() })
-	switch answered := patience.Stop(); {
-	case err == nil && reply.Refused, err != nil && !answered && hangs.Load(), isRefusal(err):
-		a.told = a.hangs(ctx, home)
-		return host.Reply{}, false, nil
-	default:
-		return reply, true, err
+	line.AtHome = home
+	for {
+		line.StartBy = time.Now().Add(startByTime)
+		var hangs atomic.Bool
+		patience := time.AfterFunc(silentTime, func() {
+			hangs.Store(true)
+			_ = c.Close() // which ends the call
+		})
+		reply, err = a.runLine(ctx, c, line, func() { patience.Stop() })
+		switch answered := patience.Stop(); {
+		case err == nil && reply.Refused && time.Now().After(line.StartBy):
+			continue // it is there, and was only late
+		case err == nil && reply.Refused, err != nil && !answered && hangs.Load(), isRefusal(err):
+			a.told = a.hangs(ctx, home)
+			return host.Reply{}, false, nil
+		default:
+			return reply, true, err
+		}
 	}
 }
 
@@ -256,7 +273,7 @@ func (a *app) runLine(ctx context.Context, c *client.Client, line host.Line, beg
 
 // compare says when a gateway is another build than this program.
 func (a *app) compare(ctx context.Context, c *client.Client) {
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	ctx, cancel := context.WithTimeout(ctx, startByTime)
 	defer cancel()
 	data, err := c.Call(ctx, "gateway.version", nil, nil)
 	var v host.GatewayVersion

@@ -150,7 +150,7 @@ func (a *app) gatewayInstall(_ context.Context, _ *dispatch.Invocation) (plugin.
 		return plugin.Result{}, plugin.Errorf(plugin.Exists, "%s is there already, and it is not as this program wrote it", s.path).
 			WithHint("remove or rename it, then install again").WithDetail("file", s.path)
 	}
-	dir, err := durable.OpenDir(filepath.Dir(s.path))
+	dir, err := durable.OpenShared(filepath.Dir(s.path))
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -181,7 +181,7 @@ func (a *app) gatewayUninstall(_ context.Context, _ *dispatch.Invocation) (plugi
 		return plugin.Result{}, plugin.Errorf(plugin.Denied, "%s was changed since this program wrote it", s.path).
 			WithHint("remove it yourself if the changes are not needed").WithDetail("file", s.path)
 	}
-	dir, err := durable.OpenExisting(filepath.Dir(s.path))
+	dir, err := durable.OpenShared(filepath.Dir(s.path))
 	if err != nil {
 		return plugin.Result{}, err
 	}

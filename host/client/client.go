@@ -23,7 +23,8 @@ type Options struct {
 
 // Client is a connection to a gateway. Safe for concurrent use. Close it.
 type Client struct {
-	where string // for messages
+	where string // for messages, as is hint
+	hint  string
 	wire  wire
 	read  chan struct{} // closed when nothing is read any more
 
@@ -33,6 +34,7 @@ type Client struct {
 	last    int64      // id of a call
 	calls   map[string]*call
 	subs    map[string]*Subscription
+	notices func([]string) // may be nil
 	closed  bool
 	failure error // why the connection has ended; nil while it lives
 }
@@ -72,10 +74,10 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	case (o.Socket == "") == (o.URL == ""):
 		return nil, plugin.Errorf(plugin.Usage, "give either a socket or a URL of the gateway")
 	case o.Socket != "":
-		c.where = o.Socket
+		c.where, c.hint = o.Socket, hintHere
 		c.wire, err = dialSocket(ctx, o.Socket)
 	default:
-		c.where = o.URL
+		c.where, c.hint = o.URL, hintAway
 		c.wire, err = dialWeb(ctx, o.URL, o.Token)
 	}
 	if err != nil {
@@ -89,10 +91,16 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 }
 
 // unreachable is the error for a gateway that cannot be connected to.
-func unreachable(where string, err error) error {
-	return plugin.Errorf(plugin.Unavailable, "cannot reach the gateway at %s: %w", where, err).
-		WithHint("sess gateway status tells whether it runs, sess gateway start starts it")
+func unreachable(where, hint string, err error) error {
+	return plugin.Errorf(plugin.Unavailable, "cannot reach the gateway at %s: %w", where, err).WithHint("%s", hint)
 }
+
+// What can be done about a gateway that is not there: on this machine, and at a
+// URL, which may be anywhere.
+const (
+	hintHere = "sess gateway status tells whether it runs, sess gateway start starts it"
+	hintAway = "look whether it runs, and at this address: where it is, sess gateway status tells"
+)
 
 // Close ends the connection, and with it the calls that run and all
 // subscriptions.
@@ -165,6 +173,15 @@ func (c *Client) receive() error {
 	}
 }
 
+// OnNotices sets who hears the warnings that belong to answers without room for
+// them: bare data, as of a verb that only reads. f hears them before the call
+// returns; it must not use the client.
+func (c *Client) OnNotices(f func(notices []string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notices = f
+}
+
 func isNull(id json.RawMessage) bool { return len(id) == 0 || string(id) == "null" }
 
 func (c *Client) answered(m *message) {
@@ -225,6 +242,13 @@ func (c *Client) told(method string, params json.RawMessage) {
 			default: // the next one tells more
 			}
 		}
+	case "notices":
+		var p struct {
+			Notices []string `json:"notices"`
+		}
+		if json.Unmarshal(params, &p) == nil && c.notices != nil {
+			c.notices(p.Notices)
+		}
 	case "event":
 		var p struct {
 			Subscription string `json:"subscription"`
@@ -249,7 +273,7 @@ func (c *Client) fail(err error) {
 		e = plugin.Errorf(plugin.Unavailable, "the connection to the gateway at %s was closed", c.where)
 	case !said:
 		e = plugin.Errorf(plugin.Unavailable, "the gateway at %s has gone: %w", c.where, err).
-			WithHint("sess gateway status tells whether it runs, sess gateway start starts it; look whether it was done before you try again")
+			WithHint("%s; look whether it was done before you try again", c.hint)
 	}
 	c.failure = e
 	for id, waiting := range c.calls {

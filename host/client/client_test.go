@@ -298,14 +298,14 @@ func TestGone(t *testing.T) {
 	for range 2 {
 		_, err := c.Call(t.Context(), "wait", nil, nil)
 		e := plugin.AsError(err)
-		if err == nil || e.Code != plugin.Unavailable || !strings.Contains(e.Message, "has gone") || !strings.Contains(e.Hint, "sess gateway start") {
+		if err == nil || e.Code != plugin.Unavailable || !strings.Contains(e.Message, "has gone") || !strings.Contains(e.Hint, "sess gateway status") {
 			t.Errorf("Call = %v, hint %q", err, e.Hint)
 		}
 	}
 	g.stop()
 	for name, o := range map[string]client.Options{"socket": {Socket: g.socket}, "network": {URL: g.url, Token: token}} {
 		_, err := client.Dial(t.Context(), o)
-		if e := plugin.AsError(err); err == nil || e.Code != plugin.Unavailable || !strings.Contains(e.Hint, "sess gateway start") {
+		if e := plugin.AsError(err); err == nil || e.Code != plugin.Unavailable || !strings.Contains(e.Hint, "sess gateway status") {
 			t.Errorf("Dial over the %s to a gateway that is not there: %v", name, err)
 		}
 	}

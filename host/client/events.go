@@ -52,11 +52,12 @@ type Subscription struct {
 	last    Event // the youngest that was dropped
 }
 
-// Subscribe follows what happens in the gateway from now on.
-func (c *Client) Subscribe(ctx context.Context, f Filter) (*Subscription, error) {
+// Subscribe follows what happens in the gateway from now on. filter is a [Filter],
+// anything that becomes a JSON object like one, or nil for all that happens.
+func (c *Client) Subscribe(ctx context.Context, filter any) (*Subscription, error) {
 	s := &Subscription{client: c, ready: make(chan struct{}, 1), over: make(chan struct{})}
 	var bad error
-	_, err := c.call(ctx, "events.subscribe", f, nil, func(result json.RawMessage) { // c.mu is held
+	_, err := c.call(ctx, "events.subscribe", filter, nil, func(result json.RawMessage) { // c.mu is held
 		var r struct {
 			Subscription string `json:"subscription"`
 		}

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -25,7 +27,7 @@ func dialSocket(ctx context.Context, path string) (wire, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, unreachable(path, err)
+		return nil, unreachable(path, hintHere, err)
 	}
 	return &socket{conn, bufio.NewReader(conn)}, nil
 }
@@ -56,12 +58,17 @@ type web struct {
 	end  context.CancelFunc
 }
 
-func dialWeb(ctx context.Context, url, token string) (wire, error) {
-	conn, resp, err := websocket.Dial(ctx, strings.TrimSuffix(url, "/")+"/rpc", &websocket.DialOptions{
+func dialWeb(ctx context.Context, address, token string) (wire, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, plugin.Errorf(plugin.Usage, "%q is no address of a gateway", address).
+			WithHint("write it as sess gateway status prints it, such as https://host:7777")
+	}
+	conn, resp, err := websocket.Dial(ctx, strings.TrimSuffix(address, "/")+"/rpc", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
 	if err != nil {
-		return nil, refusal(url, resp, err)
+		return nil, refusal(address, resp, err)
 	}
 	conn.SetReadLimit(-1) // answers may be large
 	w := &web{conn: conn}
@@ -70,9 +77,12 @@ func dialWeb(ctx context.Context, url, token string) (wire, error) {
 }
 
 // refusal is what the gateway said instead of a WebSocket, if it said anything.
-func refusal(url string, resp *http.Response, err error) error {
+func refusal(address string, resp *http.Response, err error) error {
 	if resp == nil {
-		return unreachable(url, err)
+		if e, ok := errors.AsType[*url.Error](err); ok { // what it names is known
+			err = e.Err
+		}
+		return unreachable(address, hintAway, err)
 	}
 	var said struct {
 		Error string
@@ -80,9 +90,12 @@ func refusal(url string, resp *http.Response, err error) error {
 		Hint  string
 	}
 	if body, _ := io.ReadAll(resp.Body); json.Unmarshal(body, &said) == nil && said.Code != "" {
+		if resp.StatusCode == http.StatusUnauthorized { // its hint is for those who write headers
+			said.Hint = "where the gateway is, sess gateway token prints it"
+		}
 		return &plugin.Error{Code: said.Code, Message: said.Error, Hint: said.Hint}
 	}
-	return plugin.Errorf(plugin.Unavailable, "%s answered %s: it is no gateway of this program", url, resp.Status).
+	return plugin.Errorf(plugin.Unavailable, "%s answered %s: it is no gateway of this program", address, resp.Status).
 		WithHint("sess gateway status, where the gateway runs, prints its address")
 }
 

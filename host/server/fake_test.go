@@ -46,6 +46,9 @@ func newHost(t *testing.T) *fakeHost {
 		Run: func(_ context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 			return plugin.Result{}, plugin.Errorf(plugin.NotFound, "no plugin %q", in.Arg("id"))
 		},
+	}, {
+		Name: "install", Summary: "install one", Effect: plugin.EffectWrite, ByHand: true,
+		Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) { return plugin.Result{}, nil },
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -136,9 +139,6 @@ func (h *fakeHost) Dispatch(ctx context.Context, call plugin.Call, progress plug
 		h.calls = append(h.calls, call)
 	}
 	h.mu.Unlock()
-	if call.Argv[0] == "off" {
-		return plugin.Result{}, plugin.Errorf(plugin.Unavailable, "plugin off is switched off")
-	}
 	if d == nil {
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "unknown command %q", call.Argv[0])
 	}
@@ -153,6 +153,16 @@ func (h *fakeHost) Commands(context.Context) []server.Command {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]server.Command(nil), h.commands...)
+}
+
+func (h *fakeHost) Absent(_ context.Context, command string) error {
+	switch command {
+	case "off":
+		return plugin.Errorf(plugin.Unavailable, "plugin off is switched off")
+	case "wrong":
+		return plugin.Errorf(plugin.Usage, "plugin wrong objects to its configuration")
+	}
+	return nil
 }
 
 func (h *fakeHost) Call(_ context.Context, _ plugin.Caller, method string, _ json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {

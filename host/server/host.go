@@ -17,6 +17,9 @@ type Host interface {
 	// Commands lists what the surfaces offer now: the host's own commands, and
 	// those of the plugins that can be asked what they bring.
 	Commands(ctx context.Context) []Command
+	// Absent says why the command of a plugin is not there now; nil where it is, or
+	// where no plugin has it.
+	Absent(ctx context.Context, command string) error
 	// Call answers a gateway method, the same ones on every transport and for
 	// plugins too. progress may be nil.
 	Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error)
@@ -75,6 +78,24 @@ type Subscription interface {
 // ErrUnknownMethod is the cause of the error that [Host].Call answers for a
 // method that there is not.
 var ErrUnknownMethod = errors.New("unknown method")
+
+type noticesKey struct{}
+
+// withNotices lets what answers a method hand over warnings; tell may be called
+// by several at a time.
+func withNotices(ctx context.Context, tell func(notices []string)) context.Context {
+	return context.WithValue(ctx, noticesKey{}, tell)
+}
+
+// TellNotices passes on warnings for which the answer to a method has no room, as
+// it is bare data. It reports whether somebody takes them.
+func TellNotices(ctx context.Context, notices []string) bool {
+	tell, ok := ctx.Value(noticesKey{}).(func([]string))
+	if ok {
+		tell(notices)
+	}
+	return ok
+}
 
 type atSocketKey struct{}
 

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,14 +46,19 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/notes/list", "", 405, "GET or HEAD"},
 		{"PROPFIND", "/notes/list", "", 405, "GET or HEAD"},
 		{"PROPFIND", "/healthz", "", 405, ""},
+		{"BREW", "/healthz", "", 405, "GET or HEAD"},
+		{"BREW", "/tools/invoke", "", 405, "POST"},
 		{"DELETE", "/healthz", "", 405, "GET or HEAD"},
 		{"GET", "/notes/lst", "", 404, "did you mean list"},
 		{"GET", "/notes/trash", "", 404, "trash restore"},
 		{"GET", "/notes", "", 404, "no verb is given"},
 		{"GET", "/notes/op", "", 404, "unknown verb"},
-		{"GET", "/notes/list/", "", 404, ""},
+		{"GET", "/notes/list/", "", 404, "there is nothing at /notes/list/"},
+		{"GET", "/notes//list", "", 404, "there is nothing at /notes//list"},
+		{"POST", "/plugins/install", "{}", 403, "for people only"},
 		{"GET", "/nowhere", "", 404, "openapi.json"},
 		{"GET", "/off/list", "", 503, "switched off"},
+		{"GET", "/wrong/list", "", 400, "objects to its configuration"},
 		{"GET", "/notes-of/s%2F1/items", "", 200, `"session":"s/1"`},
 		{"GET", "/notes-of/s1/items?session=s2", "", 400, "session is what"},
 		{"GET", "/notes-of/s1/items/chosen", "", 200, `"name":"chosen"`},
@@ -256,6 +262,14 @@ func TestServeCancelsWhatOutlastsTheGraceTime(t *testing.T) {
 	<-began
 	g.stop()
 	<-ended
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 503 || !strings.Contains(string(body), "slow did not come to its end: the gateway is stopping") {
+		t.Errorf("the call that was cut short answered %d %s, %v", resp.StatusCode, body, err)
+	}
 }
 
 // What the commands offer is asked for with each request.

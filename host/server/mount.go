@@ -46,7 +46,7 @@ func (s *Server) mount() {
 		byPath[ep.path] = append(byPath[ep.path], ep)
 	}
 	for path, eps := range byPath {
-		e.Any(path, oneOf(path, eps))
+		e.RouteNotFound(path, oneOf(path, eps)) // whatever the method
 	}
 	e.RouteNotFound("/*", s.serveCommand)
 	s.echo = e
@@ -182,7 +182,11 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 			if status == http.StatusUnauthorized || status == http.StatusForbidden {
 				level = slog.LevelWarn
 			}
-			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			path := r.URL.Path
+			if len(path) > 300 { // anybody may send a megabyte of it
+				path = path[:300] + "…"
+			}
+			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", path),
 				slog.Int("status", status), slog.Int64("duration_ms", time.Since(started).Milliseconds()),
 				slog.String("remote", r.RemoteAddr), slog.String("request_id", id))
 		}()
@@ -377,24 +381,21 @@ func (s *Server) serveCommand(c echo.Context) error {
 }
 
 // absent says why the command that a path begins with is not there now, as the
-// one of a plugin that is switched off or does not start; nil where it is there,
-// or where nobody has it.
+// one of a plugin that is switched off, does not start, or objects to its
+// configuration; nil where it is there, or where nobody has it.
 func (s *Server) absent(r *http.Request) error {
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if slices.ContainsFunc(s.mounts.Load().commands, func(c Command) bool { return c.Spec.Command == first }) {
 		return nil
 	}
-	_, err := s.host.Dispatch(r.Context(), plugin.Call{Argv: []string{first}, Caller: plugin.CallerHTTP}, nil)
-	if e := plugin.AsError(err); e != nil && e.Code == plugin.Unavailable {
-		return e
-	}
-	return nil
+	return s.host.Absent(r.Context(), first)
 }
 
 // dispatch hands a call of a command to the host.
 func (s *Server) dispatch(ctx context.Context, spec *plugin.Spec, call plugin.Call) (plugin.Result, error) {
 	call.Argv = append([]string{spec.Command}, call.Argv...)
-	return s.host.Dispatch(ctx, call, nil)
+	result, err := s.host.Dispatch(ctx, call, nil)
+	return result, CutShort(ctx, spec.Command, err)
 }
 
 func callOf(ctx context.Context, caller plugin.Caller, l surfaces.Lowered) plugin.Call {

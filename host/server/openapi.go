@@ -58,7 +58,7 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 		},
 		{
 			Method: http.MethodPost, Path: "/rpc", ID: "rpc.call", Summary: "Answer a JSON-RPC 2.0 request, or a batch",
-			Description: "The status is 200 also where a call failed, 204 where no answer is wanted, and 400 where there was no request to answer.",
+			Description: "The status is 200 also where a call failed, 204 where no answer is wanted, and 400 where there was no request to answer. Warnings for which an answer has no room are in the header X-Notices.",
 			Request:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","method"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}},{"type":"array","minItems":1}]}`),
 			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
 		},

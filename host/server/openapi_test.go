@@ -39,6 +39,14 @@ func TestOpenAPI(t *testing.T) {
 				t.Errorf("%s has the operationId %q, as has %s", where, op.OperationID, other)
 			}
 			ids[op.OperationID] = where
+			if where == "POST /plugins/install" {
+				t.Errorf("%s is listed, and denied to everybody who could read that", where)
+			}
+			for _, p := range op.Parameters {
+				if p.Value.In == "query" && p.Value.Name == "confirm" {
+					t.Errorf("%s has confirm in the query, where no text confirms", where)
+				}
+			}
 			if op.Summary == "" {
 				t.Errorf("%s has no summary", where)
 			}

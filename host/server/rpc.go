@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -46,6 +47,28 @@ const (
 // errStopping is why calls end and are refused while the server stops.
 var errStopping = errors.New("the gateway is stopping")
 
+// cutTime is how long calls that are cut short may take to say so.
+const cutTime = 500 * time.Millisecond
+
+// CutShort is the error of a call that ended with err, and did so because the
+// server stopped: that it was cancelled would be blamed on its client. Other
+// errors are as they were.
+func CutShort(ctx context.Context, what string, err error) error {
+	if err == nil || !errors.Is(context.Cause(ctx), errStopping) || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return unfinished(what, errStopping)
+}
+
+// unfinished is the error of a call whose outcome nobody knows.
+func unfinished(what string, cause error) *plugin.Error {
+	e := plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", what, cause)
+	if errors.Is(cause, context.Canceled) { // by its client
+		e.Message = what + " was cancelled"
+	}
+	return e.WithHint("what it does may have been done: look before you try again")
+}
+
 // rpc answers JSON-RPC 2.0, whatever carries it. Of jrpc2 it has the rules for
 // what a request is. The connections are its own: a [jrpc2.Server] keeps a lock
 // while it writes to a reader that is slow, and lets one notification that takes
@@ -78,7 +101,10 @@ type transport interface {
 	recv() ([]byte, error)
 	// send writes one message, in a time that depends on its size only.
 	send(message []byte) error
-	// close ends both, also while they wait.
+	// left waits, once recv has ended, until nobody reads any more what is sent, or
+	// until close.
+	left()
+	// close ends all of them, also while they wait.
 	close() error
 }
 
@@ -97,11 +123,13 @@ func (e *tooLarge) refusal() *plugin.Error {
 // rpcConn is one connection, from its beginning to its end.
 type rpcConn struct {
 	*rpc
-	caller plugin.Caller
-	wire   transport
-	ctx    context.Context
-	end    context.CancelCauseFunc
-	work   sync.WaitGroup
+	caller  plugin.Caller
+	wire    transport
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	calling context.Context // of the calls; ends before ctx, so that they can say why
+	cut     context.CancelCauseFunc
+	work    sync.WaitGroup
 
 	writing chan struct{} // holds a value while something is written
 	later   chan []byte   // what nobody waits for until it is written; taken by who writes
@@ -116,9 +144,11 @@ type rpcConn struct {
 }
 
 // serve answers what comes over a connection until it ends: by its client, or
-// because the server closes. When closing ends, new calls are refused and those
-// that run may come to their end within the grace time. The transport is closed
-// then, and nothing that was called runs any more. One connection too many is
+// because the server closes. A client that only asks nothing more, and still
+// reads, gets its answers first. When closing ends, new calls are refused and
+// those that run may come to their end within the grace time; the others are cut
+// short and say so. The transport is closed then, and nothing that was called runs
+// any more. One connection too many is
 // refused, and so is one that comes too late: then the transport is as it was.
 func (r *rpc) serve(closing context.Context, wire transport, kind string, caller plugin.Caller) error {
 	if err := r.enter(closing, kind); err != nil {
@@ -130,21 +160,25 @@ func (r *rpc) serve(closing context.Context, wire transport, kind string, caller
 		calls: map[string]context.CancelCauseFunc{}, subs: map[string]Subscription{}, drained: make(chan struct{}),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.WithoutCancel(closing))
+	c.calling, c.cut = context.WithCancelCause(c.ctx)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		c.end(c.read())
+		err := c.read()
+		if errors.Is(err, io.EOF) {
+			c.drain()
+			wire.left()
+		}
+		c.end(err)
 	}()
 	select {
 	case <-c.ctx.Done():
+	case <-c.drained:
 	case <-closing.Done():
 		c.drain()
-		grace := time.NewTimer(r.grace)
-		defer grace.Stop()
-		select {
-		case <-c.ctx.Done():
-		case <-grace.C:
-		case <-c.drained:
+		if !c.waitDrained(r.grace) {
+			c.cut(errStopping)
+			c.waitDrained(cutTime)
 		}
 	}
 	c.end(errStopping)
@@ -154,6 +188,20 @@ func (r *rpc) serve(closing context.Context, wire transport, kind string, caller
 	c.work.Wait()
 	r.log.Debug("connection ended", "kind", kind, "cause", context.Cause(c.ctx), "err", err)
 	return nil
+}
+
+// waitDrained waits for the end of a draining connection, and reports whether it
+// came in time.
+func (c *rpcConn) waitDrained(most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-c.ctx.Done():
+	case <-c.drained:
+	case <-timer.C:
+		return false
+	}
+	return true
 }
 
 func (r *rpc) enter(closing context.Context, kind string) error {
@@ -314,13 +362,14 @@ func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []b
 		result, after, err := own(req.Params)
 		return c.answer(c.ctx, req, result, err), nil, after
 	}
-	ctx, cancel := context.WithCancelCause(c.ctx)
+	ctx, cancel := context.WithCancelCause(c.calling)
 	if err := c.take(req.ID, cancel); err != nil {
 		cancel(nil)
 		return c.answer(c.ctx, req, nil, err), nil, nil
 	}
 	return nil, func() []byte {
 		defer cancel(nil)
+		ctx := withNotices(ctx, func(notices []string) { c.tellNotices(req, notices) })
 		result, err := c.call(ctx, c.caller, req, c.progress(req))
 		c.mu.Lock()
 		delete(c.calls, req.ID)
@@ -371,6 +420,21 @@ func (c *rpcConn) progress(req *jrpc2.ParsedRequest) plugin.ProgressFunc {
 	}
 }
 
+// tellNotices sends the warnings that belong to the answer of a call, ahead of it.
+func (c *rpcConn) tellNotices(req *jrpc2.ParsedRequest, notices []string) {
+	if req.ID == "" {
+		return
+	}
+	if told, err := notification("notices", noticesParams{json.RawMessage(req.ID), notices}); err == nil { // it is JSON
+		c.send(told)
+	}
+}
+
+type noticesParams struct {
+	RequestID json.RawMessage `json:"requestId"`
+	Notices   []string        `json:"notices"`
+}
+
 type progressParams struct {
 	RequestID json.RawMessage `json:"requestId"`
 	Stage     string          `json:"stage"`
@@ -408,7 +472,7 @@ func (c *rpcConn) cancel(params json.RawMessage) (any, func(), error) {
 	end := c.calls[string(p.ID)]
 	c.mu.Unlock()
 	if end != nil {
-		end(errCancelled)
+		end(nil)
 	}
 	return map[string]bool{"cancelled": end != nil}, nil, nil
 }
@@ -527,9 +591,7 @@ func (r *rpc) answer(ctx context.Context, req *jrpc2.ParsedRequest, result any, 
 		err = plugin.Errorf(plugin.Internal, "the answer of %s is not JSON: %w", req.Method, bad)
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		cause := context.Cause(ctx)
-		err = plugin.Errorf(plugin.Unavailable, "%s did not come to its end: %w", req.Method, cause).
-			WithHint("what it does may have been done: look before you try again")
+		err = unfinished(req.Method, context.Cause(ctx))
 	}
 	err = r.incident(ctx, req.Method, err)
 	failure := surfaces.RenderRPCError(err)
@@ -538,9 +600,6 @@ func (r *rpc) answer(ctx context.Context, req *jrpc2.ParsedRequest, result any, 
 	}
 	return wanted(req, failRPC(json.RawMessage(req.ID), failure))
 }
-
-// errCancelled is why a call ends that its client has cancelled.
-var errCancelled = errors.New("it was cancelled")
 
 func wanted(req *jrpc2.ParsedRequest, answer []byte) []byte {
 	if req.ID == "" {
@@ -643,7 +702,38 @@ func parseRPC(message []byte) (requests []*jrpc2.ParsedRequest, batch bool, refu
 	case len(requests) > maxCalls:
 		return refuse(jrpc2.InvalidRequest, "the batch has %d requests, more than the %d that one may have", len(requests), maxCalls)
 	}
+	if key, twice := keyTwice(message); twice {
+		return refuse(jrpc2.InvalidRequest, "the key %q is given twice", key)
+	}
 	return requests, requests[0].Batch, nil
+}
+
+// keyTwice finds a key that a request has twice: jrpc2 takes the last one, and
+// whoever let the message through may have read the first. The message is valid;
+// the params are looked at where they are read.
+func keyTwice(message []byte) (key string, twice bool) {
+	dec := json.NewDecoder(bytes.NewReader(message))
+	token, err := dec.Token()
+	list := token == json.Delim('[')
+	keys := map[string]bool{}
+	for err == nil && dec.More() {
+		if !list {
+			if token, err = dec.Token(); err != nil {
+				break
+			}
+			if key = token.(string); keys[key] { // an object has nothing else there
+				return key, true
+			}
+			keys[key] = true
+		}
+		var value json.RawMessage
+		if err = dec.Decode(&value); list && bytes.HasPrefix(value, []byte("{")) {
+			if key, twice = keyTwice(value); twice {
+				return key, true
+			}
+		}
+	}
+	return "", false
 }
 
 // refuseRPC answers what is no request.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -32,13 +33,14 @@ type rpcHost struct {
 	Host
 	started chan string
 	ended   chan error
+	release chan struct{} // ends what holds
 
 	mu   sync.Mutex
 	subs []*rpcSub
 }
 
 func newRPCHost() *rpcHost {
-	return &rpcHost{started: make(chan string, 1000), ended: make(chan error, 1000)}
+	return &rpcHost{started: make(chan string, 1000), ended: make(chan error, 1000), release: make(chan struct{})}
 }
 
 func (h *rpcHost) Methods(context.Context) []string { return []string{"echo", "wait"} }
@@ -57,6 +59,14 @@ func (h *rpcHost) Call(ctx context.Context, caller plugin.Caller, method string,
 		<-ctx.Done()
 		h.ended <- context.Cause(ctx)
 		return nil, plugin.AsError(ctx.Err())
+	case "hold":
+		h.started <- string(params)
+		select {
+		case <-h.release:
+			return json.RawMessage(`"held"`), nil
+		case <-ctx.Done():
+			return nil, plugin.AsError(ctx.Err())
+		}
 	case "until": // ends when the test says so
 		h.started <- string(params)
 		h.ended <- nil
@@ -66,6 +76,9 @@ func (h *rpcHost) Call(ctx context.Context, caller plugin.Caller, method string,
 			progress.Report(plugin.Progress{Stage: "counting", Done: int64(i + 1), Total: 3, Unit: "things"})
 		}
 		return json.RawMessage("{}"), nil
+	case "noted":
+		TellNotices(ctx, []string{"schön"})
+		return json.RawMessage("[]"), nil
 	case "panic":
 		panic("a bug")
 	case "pretty":
@@ -270,6 +283,8 @@ func TestRPCMessages(t *testing.T) {
 		{"an empty batch", `[]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the batch is empty","data":{"code":"usage",` + sendThat + `}}}`, 400},
 		{"another version", `{"jsonrpc":"1.0","id":1,"method":"echo"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"this is no request: invalid version marker","data":{"code":"usage",` + sendOnly + `}}}`, 200},
 		{"a field too many", `{"jsonrpc":"2.0","id":1,"method":"echo","x":1}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"this is no request: extra fields in request","data":{"code":"usage",` + sendOnly + `}}}`, 200},
+		{"a key twice", `{"jsonrpc":"2.0","id":1,"method":"echo","m\u0065thod":"wait"}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the key \"method\" is given twice","data":{"code":"usage",` + sendThat + `}}}`, 400},
+		{"a key twice in a batch", `[{"jsonrpc":"2.0","id":1,"method":"echo"},{"jsonrpc":"2.0","id":1,"method":"echo","id":2}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the key \"id\" is given twice","data":{"code":"usage",` + sendThat + `}}}`, 400},
 		{"params that are a number", `{"jsonrpc":"2.0","id":1,"method":"echo","params":1}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"this is no request: parameters must be array or object","data":{"code":"usage",` + sendOnly + `}}}`, 200},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -290,6 +305,35 @@ func TestRPCMessages(t *testing.T) {
 				t.Errorf("the WebSocket answered %s, %v\nwant %s", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// Warnings for which an answer has no room come before it, or beside it.
+func TestRPCNotices(t *testing.T) {
+	t.Parallel()
+	s := startRPC(t, Options{})
+	conn := s.dial(t)
+	conn.say(`{"jsonrpc":"2.0","method":"noted"}`)
+	conn.say(`[{"jsonrpc":"2.0","id":"a","method":"noted"}]`)
+	for _, want := range []string{
+		`{"jsonrpc":"2.0","method":"notices","params":{"requestId":"a","notices":["schön"]}}`,
+		`[{"jsonrpc":"2.0","id":"a","result":[]}]`,
+	} {
+		if got := conn.hear(); got != want {
+			t.Errorf("heard %s, want %s", got, want)
+		}
+	}
+	req, err := s.request(t.Context(), http.MethodPost, `[{"jsonrpc":"2.0","id":1,"method":"noted"},{"jsonrpc":"2.0","id":2,"method":"noted"}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, want := resp.Header.Get("X-Notices"), `["sch\u00f6n","sch\u00f6n"]`; got != want {
+		t.Errorf("X-Notices is %s, want %s", got, want)
 	}
 }
 
@@ -476,10 +520,10 @@ func TestRPCCancel(t *testing.T) {
 	if want := `{"jsonrpc":"2.0","id":8,"result":{"cancelled":true}}`; answers[1] != want {
 		t.Errorf("rpc.cancel answered %s, want %s", answers[1], want)
 	}
-	if !strings.Contains(answers[0], `"id":"a","error":{"code":-32061,"message":"wait did not come to its end: it was cancelled"`) {
+	if !strings.Contains(answers[0], `"id":"a","error":{"code":-32061,"message":"wait was cancelled"`) {
 		t.Errorf("the cancelled call answered %s", answers[0])
 	}
-	if cause := <-s.host.ended; !errors.Is(cause, errCancelled) {
+	if cause := <-s.host.ended; !errors.Is(cause, context.Canceled) {
 		t.Errorf("the call ended by %v", cause)
 	}
 	conn.say(`{"jsonrpc":"2.0","id":8,"method":"rpc.cancel","params":{"id":"a"}}`)
@@ -541,6 +585,79 @@ func TestRPCDisconnect(t *testing.T) {
 		}
 	}
 	<-s.host.subs[0].closed
+}
+
+// A client that has said all it wants, and still reads, gets its answers before
+// the end; one that goes altogether then takes its calls with it.
+func TestRPCHalfClosed(t *testing.T) {
+	t.Parallel()
+	s := startRPC(t, Options{})
+	conn := s.dial(t)
+	conn.say(`{"jsonrpc":"2.0","id":1,"method":"hold"}`)
+	if _, err := conn.Write([]byte(`{"jsonrpc":"2.0","id":2,"method":"echo","params":["no end of line"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.host.started
+	if got := conn.hear(); !strings.Contains(got, `"id":2,"result"`) {
+		t.Errorf("the last request answered %s", got)
+	}
+	close(s.host.release)
+	if got := conn.hear(); !strings.Contains(got, `"id":1,"result":"held"`) {
+		t.Errorf("the call that ran answered %s", got)
+	}
+	if _, err := conn.in.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("then: %v, want the end", err)
+	}
+
+	idle := s.dial(t)
+	if err := idle.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := idle.in.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("without a call: %v, want the end", err)
+	}
+	if runtime.GOOS != "linux" {
+		return // elsewhere the system does not tell whether anybody reads
+	}
+	gone := s.dial(t)
+	gone.say(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)
+	<-s.host.started
+	if err := gone.Conn.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	if cause := <-s.host.ended; !errors.Is(cause, io.EOF) {
+		t.Errorf("the call of a client that has gone ended by %v", cause)
+	}
+}
+
+// So many requests are answered at a time, and no more connections than the
+// server has descriptors for are taken.
+func TestRPCManyPosts(t *testing.T) {
+	t.Parallel()
+	s := startRPC(t, Options{})
+	var posts sync.WaitGroup
+	for range maxConns {
+		posts.Go(func() {
+			if status, answer, err := s.ask(t.Context(), http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"hold"}`); status != 200 {
+				t.Errorf("POST answered %d %s, %v", status, answer, err)
+			}
+		})
+	}
+	for range maxConns {
+		<-s.host.started
+	}
+	if status, answer := s.post(t, `{"jsonrpc":"2.0","id":1,"method":"echo"}`); status != 409 || !strings.Contains(answer, `"code":"busy"`) {
+		t.Errorf("one request too many answered %d %s", status, answer)
+	}
+	close(s.host.release)
+	posts.Wait()
+	if status, answer := s.post(t, `{"jsonrpc":"2.0","id":1,"method":"echo"}`); status != 200 {
+		t.Errorf("afterwards: %d %s", status, answer)
+	}
 }
 
 // Events come as notifications to those who asked for them, until they no longer
@@ -694,7 +811,7 @@ func TestRPCStop(t *testing.T) {
 	}
 	conn.say(`{"jsonrpc":"2.0","id":3,"method":"rpc.cancel","params":{"id":1}}`)
 	answers := []string{conn.hear(), conn.hear()}
-	if all := strings.Join(answers, ""); !strings.Contains(all, "it was cancelled") || !strings.Contains(all, `"cancelled":true`) {
+	if all := strings.Join(answers, ""); !strings.Contains(all, "wait was cancelled") || !strings.Contains(all, `"cancelled":true`) {
 		t.Errorf("the call that ran answered %q", answers)
 	}
 	<-stopped
@@ -708,8 +825,20 @@ func TestRPCStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-s.host.started
+	posted := make(chan string, 1)
+	go func() {
+		_, answer, err := s.ask(context.WithoutCancel(t.Context()), http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"wait"}`)
+		posted <- fmt.Sprint(answer, err)
+	}()
+	<-s.host.started
 	s.stop()
-	for range 2 {
+	_, last, err := ws.Read(t.Context())
+	for by, said := range map[string]string{"socket": conn.hear(), "websocket": fmt.Sprint(string(last), err), "post": <-posted} {
+		if !strings.Contains(said, "wait did not come to its end: the gateway is stopping") {
+			t.Errorf("%s: a call that was cut short answered %s", by, said)
+		}
+	}
+	for range 3 {
 		if cause := <-s.host.ended; !errors.Is(cause, errStopping) {
 			t.Errorf("a call that takes too long ended by %v", cause)
 		}
@@ -726,6 +855,21 @@ func TestRPCSubprotocol(t *testing.T) {
 	}
 	if got := s.websocket(t, "jsonrpc").Subprotocol(); got != "jsonrpc" {
 		t.Errorf("chosen: %q, want that without the token", got)
+	}
+	req, err := s.request(t.Context(), http.MethodGet, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "websocket")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var said struct{ Error, Code string }
+	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || resp.StatusCode != 400 || said.Code != "usage" || !strings.Contains(said.Error, "version") {
+		t.Errorf("an upgrade of no version: %d %+v, %v", resp.StatusCode, said, err)
 	}
 	if status, body, err := s.ask(t.Context(), http.MethodGet, ""); err != nil || status != http.StatusUpgradeRequired || !strings.Contains(body, "is for WebSockets") {
 		t.Errorf("GET without an upgrade: %d %s, %v", status, body, err)

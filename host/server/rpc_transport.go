@@ -19,15 +19,17 @@ import (
 	"sess/surfaces"
 )
 
-// lineTransport has one message in each line.
+// lineTransport has one message in each line; the last one needs no end.
 type lineTransport struct {
-	conn  net.Conn
-	in    *bufio.Reader
-	limit int64
+	conn   net.Conn
+	in     *bufio.Reader
+	limit  int64
+	closed chan struct{}
+	once   sync.Once // closes closed
 }
 
 func newLineTransport(conn net.Conn, limit int64) *lineTransport {
-	return &lineTransport{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), limit: limit}
+	return &lineTransport{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), limit: limit, closed: make(chan struct{})}
 }
 
 func (t *lineTransport) recv() ([]byte, error) {
@@ -54,7 +56,7 @@ func (t *lineTransport) line() ([]byte, error) {
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
-		case err != nil:
+		case err != nil && (!errors.Is(err, io.EOF) || size == 0):
 			return nil, err
 		case size > t.limit+1:
 			return nil, &tooLarge{t.limit}
@@ -71,7 +73,16 @@ func (t *lineTransport) send(message []byte) error {
 	return err
 }
 
-func (t *lineTransport) close() error { return t.conn.Close() }
+func (t *lineTransport) left() {
+	if !waitHangUp(t.conn) {
+		<-t.closed
+	}
+}
+
+func (t *lineTransport) close() error {
+	t.once.Do(func() { close(t.closed) })
+	return t.conn.Close()
+}
 
 // sendTime is how long a reader may take for a message: what a slow line needs,
 // and no more.
@@ -114,6 +125,9 @@ func (t *socketTransport) send(message []byte) error {
 	return t.conn.Write(ctx, websocket.MessageText, message)
 }
 
+// left is at once: a WebSocket is closed in both directions.
+func (t *socketTransport) left() {}
+
 // close says goodbye to a client that listens.
 func (t *socketTransport) close() error {
 	goodbye := time.AfterFunc(time.Second, t.cut)
@@ -122,10 +136,11 @@ func (t *socketTransport) close() error {
 	return t.conn.Close(websocket.StatusGoingAway, "")
 }
 
-// The kinds of transports that stay open.
+// The kinds of transports.
 const (
 	kindSocket    = "socket"
 	kindWebSocket = "websocket"
+	kindPost      = "post" // one for each request
 )
 
 // serveLines accepts connections that carry one message in each line, until ctx
@@ -169,16 +184,20 @@ func (r *rpc) serveLine(closing context.Context, conn net.Conn) {
 const acceptPause = 100 * time.Millisecond
 
 // serveWebSocket upgrades a request and answers what comes until the client goes
-// or closing ends. Who may do so, and from which page, was decided before.
-func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req *http.Request) {
-	conn, err := websocket.Accept(w, req, &websocket.AcceptOptions{
+// or closing ends. Who may do so, and from which page, was decided before. The error
+// says why there was no upgrade; nothing was sent then.
+func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req *http.Request) error {
+	kept := &keepErrors{ResponseWriter: w}
+	conn, err := websocket.Accept(kept, req, &websocket.AcceptOptions{
 		Subprotocols:       subprotocols(req.Header),
 		InsecureSkipVerify: true, // the server has rules of its own for pages
 		CompressionMode:    websocket.CompressionDisabled,
 	})
-	if err != nil { // the client was told
-		r.log.DebugContext(req.Context(), "no websocket", "err", err)
-		return
+	if err != nil {
+		return &statusError{
+			status: max(kept.status, http.StatusBadRequest),
+			err:    plugin.Errorf(plugin.Usage, "no WebSocket: %w", err).WithHint("upgrade as RFC 6455 says, over HTTP/1.1"),
+		}
 	}
 	t := newSocketTransport(conn, r.limit)
 	if err := r.serve(closing, t, kindWebSocket, plugin.CallerRPC); err != nil {
@@ -186,7 +205,32 @@ func (r *rpc) serveWebSocket(closing context.Context, w http.ResponseWriter, req
 			r.log.DebugContext(req.Context(), "refuse a connection", "err", err)
 		}
 	}
+	return nil
 }
+
+// keepErrors keeps back an answer that is an error, for one in the shape that all
+// others have.
+type keepErrors struct {
+	http.ResponseWriter
+	status int // of the error; 0 is none
+}
+
+func (k *keepErrors) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		k.status = status
+		return
+	}
+	k.ResponseWriter.WriteHeader(status)
+}
+
+func (k *keepErrors) Write(b []byte) (int, error) {
+	if k.status != 0 {
+		return len(b), nil
+	}
+	return k.ResponseWriter.Write(b)
+}
+
+func (k *keepErrors) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
 // subprotocols lists what a client may get back of the ones that it offers, as a
 // page must get one of its own. That which holds the token is the last choice.

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"golang.org/x/net/netutil"
 
 	"sess/plugin"
+	"sess/surfaces"
 )
 
 // DefaultBodyLimit is the most that the body of a request may have, in bytes,
@@ -34,6 +36,8 @@ const (
 	// headerLimit is more than net/http's own, so that a token of 1 MiB is refused
 	// like every other wrong one.
 	headerLimit = 1<<20 + 64<<10
+	// maxNetConns is how many connections over the network may be open.
+	maxNetConns = 512
 )
 
 // Options configures a server. Token is required.
@@ -80,12 +84,15 @@ type Server struct {
 	metrics *metrics
 	rpc     *rpc
 	mounts  atomic.Pointer[mounts]
+	// conns is how many connections over the network there may be. Others wait:
+	// each takes a descriptor, and the host needs some for its files.
+	conns int
 }
 
 // New prepares a server; nothing listens yet. Errors have the code usage and
 // name the setting to change, or denied where a TLS file cannot be read.
 func New(h Host, o Options) (*Server, error) {
-	s := &Server{host: h, opts: o, log: o.Logger, metrics: newMetrics()}
+	s := &Server{host: h, opts: o, log: o.Logger, metrics: newMetrics(), conns: maxNetConns}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -170,8 +177,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			return errors.Join(err, listener.Close())
 		}
 	}
-	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	listener = netutil.LimitListener(listener, s.conns)
+	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 	serve := &serving{closing: ctx}
 	defer serve.streams.Wait()
 	base := context.WithValue(calls, closingKey{}, serve)
@@ -187,11 +195,17 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	closed := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
-		grace, end := context.WithTimeout(calls, s.opts.Grace)
-		defer end()
-		err := srv.Shutdown(grace)
+		shutdown := func(most time.Duration) error {
+			brief, end := context.WithTimeout(context.WithoutCancel(calls), most)
+			defer end()
+			return srv.Shutdown(brief)
+		}
+		err := shutdown(s.opts.Grace)
 		if err != nil { // what still runs has to end now
-			cancel()
+			cancel(errStopping)
+			err = shutdown(cutTime)
+		}
+		if err != nil {
 			err = srv.Close()
 		}
 		closed <- err
@@ -218,11 +232,27 @@ func (s *Server) ServeSocket(ctx context.Context, listener net.Listener) error {
 
 // serveRPC answers a request or a batch in the body.
 func (s *Server) serveRPC(c echo.Context) error {
+	ctx := c.Request().Context()
+	if err := s.rpc.enter(ctx, kindPost); err != nil {
+		return err
+	}
+	defer s.rpc.gone(kindPost)
 	message, err := s.body(c)
 	if err != nil {
 		return err
 	}
-	status, answer := s.rpc.post(c.Request().Context(), message)
+	var (
+		mu      sync.Mutex // guards notices: a batch is called at once
+		notices []string
+	)
+	status, answer := s.rpc.post(withNotices(ctx, func(more []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		notices = append(notices, more...)
+	}), message)
+	if header := surfaces.NoticesHeader(notices); header != "" {
+		c.Response().Header().Set("X-Notices", header)
+	}
 	if answer == nil {
 		return c.NoContent(status)
 	}
@@ -246,6 +276,5 @@ func (s *Server) serveRPCSocket(c echo.Context) error {
 		serve.streams.Add(1)
 		defer serve.streams.Done()
 	}
-	s.rpc.serveWebSocket(closing, c.Response(), c.Request())
-	return nil
+	return s.rpc.serveWebSocket(closing, c.Response(), c.Request())
 }

@@ -379,7 +379,11 @@ func (s *Supervisor) acquire(ctx context.Context) (instance, error) {
 		case <-impatient:
 			return nil, s.unavailable("is being restarted", lastErr).WithHint("try again in a moment")
 		case <-ctx.Done():
-			return nil, s.unavailable("was not ready in time: "+context.Cause(ctx).Error(), ctx.Err())
+			what := "was not ready in time: " + context.Cause(ctx).Error()
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				what = "was not ready when the call was cancelled"
+			}
+			return nil, s.unavailable(what, ctx.Err())
 		}
 	}
 }

@@ -104,10 +104,25 @@ func OpenDir(dir string) (FS, error) {
 	return OpenExisting(dir)
 }
 
+// OpenShared is [OpenDir] for a folder that is not ours alone, such as one of
+// another program's configuration: what is there keeps its mode.
+func OpenShared(dir string) (FS, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := mkdirAll(dir); err != nil {
+		return nil, err
+	}
+	return open(dir, false)
+}
+
 // OpenExisting is [OpenDir] for a folder that must be there: fs.ErrNotExist
 // otherwise. Its mode is tightened as far as the file system lets us; that of a
 // folder with the sticky bit, such as /tmp, is left: it is meant for everybody.
-func OpenExisting(dir string) (FS, error) {
+func OpenExisting(dir string) (FS, error) { return open(dir, true) }
+
+func open(dir string, ours bool) (FS, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -119,7 +134,7 @@ func OpenExisting(dir string) (FS, error) {
 	if !info.IsDir() {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: errNotDir}
 	}
-	if info.Mode().Perm()&0o077 != 0 && info.Mode()&fs.ModeSticky == 0 {
+	if ours && info.Mode().Perm()&0o077 != 0 && info.Mode()&fs.ModeSticky == 0 {
 		_ = os.Chmod(dir, DirMode) // somebody else's folder: reading it still works
 	}
 	root, err := os.OpenRoot(dir)
