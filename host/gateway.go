@@ -88,7 +88,7 @@ type GatewayOptions struct {
 
 // Gateway is a host that stays and serves others: programs of this user at a
 // unix socket, everybody who has the token over HTTP. There is one for a home.
-// Safe for concurrent use. Close it, or let Serve do so.
+// Safe for concurrent use. Serve closes it.
 type Gateway struct {
 	opts    GatewayOptions
 	host    *Host
@@ -177,20 +177,16 @@ func (g *Gateway) lock(ctx context.Context) (err error) {
 
 // listen opens the address and the socket, and prepares what answers there.
 func (g *Gateway) listen(ctx context.Context) (err error) {
-	config := g.host.Config().Gateway
-	address := cmp.Or(g.opts.Listen, config.Listen)
-	options := server.Options{
-		Listen: address, AllowedOrigins: config.AllowedOrigins, AllowedHosts: config.AllowedHosts,
-		BodyLimit: config.BodyLimit, Insecure: config.Insecure, Grace: drainTime,
-		Version: g.status.Version, StartedAt: g.status.StartedAt, Logger: g.log,
-	}
-	if options.Token, err = g.token(config.Token); err != nil {
+	config := g.host.Config()
+	options := g.opts.server(config)
+	address := options.Listen
+	options.Version, options.StartedAt, options.Logger = g.status.Version, g.status.StartedAt, g.log
+	if options.Token, err = g.token(config.Gateway.Token); err != nil {
 		return err
 	}
 	scheme := "http"
-	if config.TLS != nil {
+	if options.TLSCert != "" {
 		scheme = "https"
-		options.TLSCert, options.TLSKey = g.path(config.TLS.Cert), g.path(config.TLS.Key)
 	}
 	if g.server, err = server.New(g.host, options); err != nil {
 		return err
@@ -211,15 +207,51 @@ func listenError(address string, err error) error {
 	return plugin.Errorf(plugin.Unavailable, "cannot listen on %s: %w", address, err).WithHint("%s", hint)
 }
 
+// server is what the settings say of the server.
+func (o *GatewayOptions) server(c *Config) server.Options {
+	out := server.Options{
+		Listen: cmp.Or(o.Listen, c.Gateway.Listen), AllowedOrigins: c.Gateway.AllowedOrigins, AllowedHosts: c.Gateway.AllowedHosts,
+		BodyLimit: c.Gateway.BodyLimit, Insecure: c.Gateway.Insecure, Grace: drainTime,
+	}
+	if c.Gateway.TLS != nil {
+		out.TLSCert, out.TLSKey = o.path(c.Gateway.TLS.Cert), o.path(c.Gateway.TLS.Key)
+	}
+	return out
+}
+
 // path is a file that the configuration names: a relative one lies in the home.
-func (g *Gateway) path(name string) string {
-	if rest, ok := strings.CutPrefix(name, "~/"); ok && g.opts.Host.UserHome != "" {
-		return filepath.Join(g.opts.Host.UserHome, rest)
+func (o *GatewayOptions) path(name string) string {
+	if rest, ok := strings.CutPrefix(name, "~/"); ok && o.Host.UserHome != "" {
+		return filepath.Join(o.Host.UserHome, rest)
 	}
 	if filepath.IsAbs(name) {
 		return name
 	}
-	return filepath.Join(g.home.Dir(), name)
+	return filepath.Join(o.Host.Home, name)
+}
+
+// CheckGateway refuses the settings that [OpenGateway] would refuse, so that a
+// gateway that runs is not given up for one that cannot start.
+func CheckGateway(opts GatewayOptions) error {
+	token, _, err := ReadGatewayToken(opts.Host.Home, opts.Host.Builtins, opts.Host.Environ)
+	if errors.Is(err, fs.ErrNotExist) {
+		token, err = "the start makes one", nil
+	}
+	if err != nil {
+		return err
+	}
+	found, err := find(opts.Host.Home, opts.Host.Builtins)
+	if err != nil {
+		return err
+	}
+	config, err := LoadConfig(opts.Host.Home, manifestsOf(found))
+	if err != nil {
+		return err
+	}
+	options := opts.server(config)
+	options.Token = token
+	_, err = server.New(nil, options)
+	return err
 }
 
 // listenSocket opens the socket for the programs of this user: in the home, or,
@@ -467,7 +499,7 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 		return nil, plugin.Errorf(plugin.Denied, "command.run is for people").WithHint("call gateway.dispatch with an argv")
 	}
 	late := !line.StartBy.IsZero() && time.Now().After(line.StartBy)
-	if late || line.AtHome != "" && !sameFolder(line.AtHome, g.home.Dir()) {
+	if late || line.AtHome != "" && !SameFolder(line.AtHome, g.home.Dir()) {
 		return json.Marshal(Reply{Refused: true})
 	}
 	var telling sync.Mutex // progress is for one at a time
@@ -490,8 +522,8 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	return json.Marshal(reply)
 }
 
-// sameFolder reports whether two paths lead to one folder.
-func sameFolder(one, other string) bool {
+// SameFolder reports whether two paths lead to one folder, as far as can be told.
+func SameFolder(one, other string) bool {
 	if one == other {
 		return true
 	}
