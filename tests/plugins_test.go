@@ -213,6 +213,11 @@ func TestPluginLife(t *testing.T) {
 	if got := u.do("plugins", "inspect", "note"); !strings.Contains(got, "tool note_manage") || !strings.Contains(got, "add, list, save") {
 		t.Errorf("inspect says %q, want its surfaces and verbs", got)
 	}
+	var inspected map[string]json.RawMessage
+	u.answer(&inspected, "plugins", "inspect", "note")
+	if got := string(inspected["services"]); got != "[]" {
+		t.Errorf("inspect says that its services are %s, want []", got)
+	}
 	u.do("note", "save", "v1", "as far as we came")
 	if got := u.names(); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("after note save the snapshots are %q", got)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Help: "It answers until it is told to stop, by sess gateway stop, Ctrl-C, or the signals TERM and HUP (HUP unless it is ignored, " +
 				"as under nohup): calls that run may finish, sessions are written, plugins end, all within 5 seconds. A second Ctrl-C ends it at once.\n\n" +
 				"With --json its status is printed once it answers.",
-			Examples: []string{"gateway run", "gateway run --listen=127.0.0.1:0"},
+			Examples: []string{"run", "run --listen=127.0.0.1:0"},
 			Flags:    listen, Effect: plugin.EffectWrite, Run: a.gatewayRun,
 		}, {
 			Name: "start", Summary: "Start the gateway in the background",
@@ -82,8 +83,8 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Help: "gateway.methods lists the methods. events.subscribe prints each event as one line of JSON, until Ctrl-C; " +
 				"its params choose among them.",
 			Examples: []string{
-				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
-				`gateway call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
+				"call gateway.methods", `call sess.invoke --params='{"action":"list"}'`,
+				`call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
 			},
 			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {
@@ -294,7 +295,12 @@ func unreachable(s *host.GatewayStatus) error {
 	if s.PID == 0 {
 		return e.WithHint("see which process has gateway.lock in the home open, and end it")
 	}
-	return e.WithHint("if it hangs, end it with: kill %d", s.PID).WithDetail("pid", fmt.Sprint(s.PID))
+	// One that still took TERM would have answered, or ended within its time.
+	kill := "kill -9"
+	if runtime.GOOS == "windows" {
+		kill = "taskkill /F /PID"
+	}
+	return e.WithHint("if it hangs, end it with: %s %d", kill, s.PID).WithDetail("pid", fmt.Sprint(s.PID))
 }
 
 func (a *app) gatewayRestart(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
