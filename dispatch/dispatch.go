@@ -15,7 +15,7 @@ import (
 // Dispatcher answers calls with the verbs of one [Command]. It is made by
 // [New], never changes, and is safe for concurrent use.
 type Dispatcher struct {
-	log   *slog.Logger
+	log   *slog.Logger // nil: others log
 	spec  plugin.Spec
 	verbs map[string]*verb // by name
 }
@@ -61,6 +61,9 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
+// Stack is where it happened, for the log.
+func (p *panicked) Stack() string { return string(p.stack) }
+
 func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -81,10 +84,20 @@ func (d *Dispatcher) run(ctx context.Context, in *Invocation) (result plugin.Res
 }
 
 // report makes an error fit to be sent. An internal one is logged here, once,
-// since what it wraps does not leave the process.
+// since what it wraps does not leave the process. Where nothing is logged it
+// names no incident.
 func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) error {
 	e := plugin.AsError(err)
-	if e.Code != plugin.Internal || e.Details["incident"] != "" {
+	if d.log == nil || e.Code != plugin.Internal || e.Details["incident"] != "" {
+		return e
+	}
+	p, bug := e.Err.(*panicked)
+	if !d.log.Enabled(ctx, slog.LevelError) {
+		if bug { // nobody can look it up
+			told := *e
+			told.Message += ": " + p.Error()
+			return &told
+		}
 		return e
 	}
 	incident := uuid.NewString()
@@ -95,8 +108,8 @@ func (d *Dispatcher) report(ctx context.Context, in *Invocation, err error) erro
 		slog.String("err", e.Message),
 		slog.Any("cause", e.Err),
 	}
-	if p, ok := e.Err.(*panicked); ok {
-		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	if bug {
+		attrs = append(attrs, slog.String("stack", p.Stack()))
 	}
 	d.log.LogAttrs(ctx, slog.LevelError, "verb failed", attrs...)
 	if e.Hint == "" {

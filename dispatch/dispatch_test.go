@@ -332,6 +332,15 @@ func TestRunErrors(t *testing.T) {
 	if e := call("plain"); !errors.Is(e, cause) {
 		t.Errorf("plain: %v lost its cause", e)
 	}
+
+	silent := newDispatcher(t, dispatch.Command{
+		Name: "x", Summary: "x", Logger: slog.New(slog.DiscardHandler),
+		Verbs: []dispatch.Verb{verb("panics", func(context.Context, *dispatch.Invocation) (plugin.Result, error) { panic("oh no") })},
+	})
+	_, err := silent.Dispatch(t.Context(), plugin.Call{Argv: []string{"panics"}}, nil)
+	if e := plugin.AsError(err); e == nil || e.Hint != "" || e.Details["incident"] != "" || !strings.HasSuffix(e.Message, "panic: oh no") {
+		t.Errorf("without a log: %+v, want the panic and no incident", e)
+	}
 }
 
 // Inside a turn a verb that has to wait for its end is checked and does not run.

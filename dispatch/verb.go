@@ -43,8 +43,8 @@ type Command struct {
 	Verbs     []Verb // in the order of help
 	Routes    []plugin.Route
 	Shortcuts []plugin.Shortcut
-	// Logger gets panics and internal errors; nil means that they are not
-	// logged.
+	// Logger gets panics and internal errors; nil means that whoever passes them
+	// on logs them, as what serves a plugin does.
 	Logger *slog.Logger
 }
 
@@ -67,9 +67,6 @@ func New(cmd Command) (*Dispatcher, error) {
 			Routes:    slices.Clone(cmd.Routes),
 			Shortcuts: slices.Clone(cmd.Shortcuts),
 		},
-	}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
 	}
 	var c checker
 	for _, decl := range cmd.Verbs {

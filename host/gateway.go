@@ -88,7 +88,7 @@ type GatewayOptions struct {
 
 // Gateway is a host that stays and serves others: programs of this user at a
 // unix socket, everybody who has the token over HTTP. There is one for a home.
-// Safe for concurrent use. Close it, or let Serve do so.
+// Safe for concurrent use. Serve closes it.
 type Gateway struct {
 	opts    GatewayOptions
 	host    *Host
@@ -499,7 +499,7 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 		return nil, plugin.Errorf(plugin.Denied, "command.run is for people").WithHint("call gateway.dispatch with an argv")
 	}
 	late := !line.StartBy.IsZero() && time.Now().After(line.StartBy)
-	if late || line.AtHome != "" && !sameFolder(line.AtHome, g.home.Dir()) {
+	if late || line.AtHome != "" && !SameFolder(line.AtHome, g.home.Dir()) {
 		return json.Marshal(Reply{Refused: true})
 	}
 	var telling sync.Mutex // progress is for one at a time
@@ -522,8 +522,8 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	return json.Marshal(reply)
 }
 
-// sameFolder reports whether two paths lead to one folder.
-func sameFolder(one, other string) bool {
+// SameFolder reports whether two paths lead to one folder, as far as can be told.
+func SameFolder(one, other string) bool {
 	if one == other {
 		return true
 	}

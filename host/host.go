@@ -193,6 +193,7 @@ func (h *Host) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
+	h.background.Wait() // for the plugins that a reload has replaced
 	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
 }
 

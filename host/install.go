@@ -553,7 +553,8 @@ func (h *Host) pluginsUninstall(ctx context.Context, in *dispatch.Invocation) (p
 	if entry != nil {
 		what += ", and its entry in " + h.Config().path + ": " + string(entry)
 	}
-	if err := confirmed(in, "plugin %s %s loses %s", id, c.manifest.Version, what); err != nil {
+	name := strings.TrimSpace(id + " " + c.manifest.Version) // of a broken one no version is known
+	if err := confirmed(in, "plugin %s loses %s", name, what); err != nil {
 		return plugin.Result{}, err
 	}
 	// An entry of a plugin that is not there would be a mistake in the file, so
@@ -564,7 +565,7 @@ func (h *Host) pluginsUninstall(ctx context.Context, in *dispatch.Invocation) (p
 	if err := h.discard(id); err != nil {
 		return plugin.Result{}, err
 	}
-	text := fmt.Sprintf("uninstalled %s %s", id, c.manifest.Version)
+	text := "uninstalled " + name
 	if c.record != nil {
 		text += "; it came from " + c.record.Source
 	}

@@ -160,6 +160,10 @@ func inspectFolder(dir string) candidate {
 		return c
 	}
 	data, err := readSmall(filepath.Join(dir, manifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return again(plugin.Errorf(plugin.Corrupt, "%s has no %s", dir, manifestName).
+			WithHint("to remove it: sess plugins uninstall %s; or install it again with: sess plugins update <folder or tar.gz> %s", id, id), supervise.StepManifest)
+	}
 	if err != nil {
 		return again(err, supervise.StepManifest)
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"sess/host/server"
 	"sess/plugin"
@@ -189,9 +187,6 @@ type dispatchParams struct {
 	RequestID string   `json:"requestId"`
 }
 
-// requestIDPattern keeps out what may stand in no header and no log line.
-var requestIDPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`) })
-
 // callDispatch answers gateway.dispatch: the command line of any command, and
 // everything that it answers.
 func (h *Host) callDispatch(ctx context.Context, caller plugin.Caller, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error) {
@@ -199,7 +194,7 @@ func (h *Host) callDispatch(ctx context.Context, caller plugin.Caller, params js
 	if err := surfaces.Params(params, &p); err != nil {
 		return nil, err
 	}
-	if p.RequestID != "" && !requestIDPattern().MatchString(p.RequestID) {
+	if p.RequestID != "" && !plugin.GoodRequestID(p.RequestID) {
 		return nil, plugin.Errorf(plugin.Usage, "requestId: %q is not an id of letters, digits and ._:- with at most 128 characters", p.RequestID).
 			WithHint("leave it out to have one made").WithDetail("field", "requestId")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"sess/dispatch"
 	"sess/host"
 	"sess/host/chat"
 	"sess/plugin"
@@ -88,6 +90,12 @@ func (b *bad) Dispatch(ctx context.Context, call plugin.Call, progress plugin.Pr
 		select {}
 	case "panic":
 		panic("a nil map")
+	case "panic in a verb":
+		d := dispatch.MustPlugin(dispatch.Command{Name: "bad", Summary: "panic", Verbs: []dispatch.Verb{{
+			Name: "do", Summary: "panic", Effect: plugin.EffectWrite,
+			Run: func(context.Context, *dispatch.Invocation) (plugin.Result, error) { panic("a nil map in a verb") },
+		}}})
+		return d.Dispatch(ctx, plugin.Call{Argv: []string{"do"}}, nil)
 	case "panic elsewhere": // no handler can recover this one
 		go func() { panic("boom at night") }()
 		select {}
@@ -196,6 +204,7 @@ const badManifest = `{"id": "bad", "version": "1.0.0", "builtin": %q, "protocol"
 type badHost struct {
 	*testing.T
 	*host.Host
+	home string
 }
 
 func openBad(t *testing.T, role string) *badHost {
@@ -204,8 +213,9 @@ func openBad(t *testing.T, role string) *badHost {
 	if err != nil {
 		t.Fatal(err)
 	}
+	home := t.TempDir()
 	h, err := host.Open(t.Context(), host.Options{
-		Home: t.TempDir(), Exe: exe, Environ: os.Environ(),
+		Home: home, Exe: exe, Environ: os.Environ(),
 		Builtins: [][]byte{fmt.Appendf(nil, badManifest, role), fmt.Appendf(nil, probeManifest, allPermissions)},
 	})
 	if err != nil {
@@ -219,7 +229,24 @@ func openBad(t *testing.T, role string) *badHost {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	return &badHost{t, h}
+	return &badHost{t, h, home}
+}
+
+// logged waits until the home's log has a word: what plugins log comes by itself.
+func (b *badHost) logged(word string) {
+	b.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		log, err := os.ReadFile(filepath.Join(b.home, "logs", "sess.log"))
+		if strings.Contains(string(log), word) {
+			return
+		}
+		select {
+		case <-late:
+			b.Fatalf("the log does not have %s: %v\n%s", word, err, log)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // does makes a call of the bad plugin.
@@ -322,7 +349,8 @@ func TestPluginsThatAnswerOddly(t *testing.T) {
 		code  plugin.Code // "" where the call works
 		parts []string
 	}{
-		{"panic", plugin.Internal, nil},
+		{"panic", plugin.Internal, []string{"look for incident"}},
+		{"panic in a verb", plugin.Internal, []string{"look for incident"}},
 		{"a long line on stdout", "", nil},
 		{"a flood of output", "", nil},
 		{"a flood of progress", "", nil},
@@ -339,6 +367,9 @@ func TestPluginsThatAnswerOddly(t *testing.T) {
 			res, err := b.does(t.Context(), strings.Fields(tt.what)...)
 			if tt.code != "" {
 				b.wants(err, tt.code, tt.parts...)
+				if id := plugin.AsError(err).Details["incident"]; id != "" {
+					b.logged(id)
+				}
 			} else if err != nil || res.Text != strings.ToValidUTF8(res.Text, "") || !json.Valid(res.Data) {
 				t.Errorf("the call = %q, %s, %v", res.Text, res.Data, err)
 			} else if strings.HasPrefix(res.Text, "accepted") {

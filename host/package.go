@@ -99,7 +99,7 @@ func (u *unpacker) folder(source string) error {
 			return nil
 		case e.IsDir() && e.Name() == ".git":
 			return fs.SkipDir
-		case e.IsDir() && sameFolder(at, u.home.Dir()):
+		case e.IsDir() && SameFolder(at, u.home.Dir()):
 			return badPackage(source, "the home %s lies in it", at).WithHint("move the plugin's files to a folder of their own")
 		case e.IsDir():
 			return nil

@@ -27,7 +27,8 @@ type ReloadReport struct {
 // that stays; then calls go to it; then the one before it finishes what it does
 // and ends. All other plugins go on untouched. A wrong configuration is refused
 // and changes nothing. A plugin that does not start is in the report; that is no
-// error. Reloads wait for one another.
+// error. Reloads wait for one another. When ctx ends, nothing is waited for any
+// longer.
 func (h *Host) Reload(ctx context.Context) (ReloadReport, error) {
 	h.reloading.Lock()
 	defer h.reloading.Unlock()
@@ -89,18 +90,27 @@ func (h *Host) Reload(ctx context.Context) (ReloadReport, error) {
 		}
 		h.events.publish(server.Event{Kind: pluginsChanged, Data: data})
 	}
-	var ending sync.WaitGroup
-	for _, p := range gone {
-		if p.sup == nil {
-			continue
-		}
-		ending.Go(func() {
-			if err := p.sup.Close(ctx); err != nil {
-				h.log.Warn("plugin did not end", "plugin", p.Manifest.ID, "err", err)
+	ended := make(chan struct{})
+	h.background.Go(func() {
+		defer close(ended)
+		var ending sync.WaitGroup
+		for _, p := range gone {
+			if p.sup == nil {
+				continue
 			}
-		})
+			ending.Go(func() {
+				// Its calls are those of others: they end with the host, not with ctx.
+				if err := p.sup.Close(h.life); err != nil {
+					h.log.Warn("plugin did not end", "plugin", p.Manifest.ID, "err", err)
+				}
+			})
+		}
+		ending.Wait()
+	})
+	select {
+	case <-ended:
+	case <-ctx.Done():
 	}
-	ending.Wait()
 	return report, nil
 }
 

@@ -69,9 +69,9 @@ func TestReload(t *testing.T) {
 	}
 	before := rows()
 
-	arrived, release := make(chan struct{}), make(chan struct{})
+	arrived, release := make(chan struct{}), make(chan struct{}, 1)
 	err = h.AddMethods(host.Method{Name: "test.wait", Call: func(ctx context.Context, _ plugin.Caller, _ json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
-		close(arrived)
+		arrived <- struct{}{}
 		select {
 		case <-release:
 			return json.RawMessage(`"done"`), nil
@@ -82,15 +82,20 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running := make(chan error, 1)
-	go func() {
-		text, err := dispatchText(t, h, "probe", "call", "test.wait")
-		if err == nil && text != `"done"` {
-			err = fmt.Errorf("it answers %s", text)
-		}
-		running <- err
-	}()
-	<-arrived
+	// call begins a call that runs until release.
+	call := func() <-chan error {
+		running := make(chan error, 1)
+		go func() {
+			text, err := dispatchText(t, h, "probe", "call", "test.wait")
+			if err == nil && text != `"done"` {
+				err = fmt.Errorf("it answers %s", text)
+			}
+			running <- err
+		}()
+		<-arrived
+		return running
+	}
+	running := call()
 	changes := h.Subscribe(server.EventFilter{Kinds: []string{"plugins.changed"}})
 	defer changes.Close()
 
@@ -117,9 +122,10 @@ func TestReload(t *testing.T) {
 	select {
 	case err := <-reloaded:
 		t.Errorf("the reload did not wait for the call: %v", err)
+		reloaded <- nil
 	default:
 	}
-	close(release)
+	release <- struct{}{}
 	if err := <-running; err != nil {
 		t.Errorf("the call that ran: %v", err)
 	}
@@ -137,13 +143,30 @@ func TestReload(t *testing.T) {
 	mustDispatch(t, h, "probe", "session")
 
 	configure(`{"plugins": {"entries": {"probe": {"enabled": false}}}}`)
-	if report, err := h.Reload(t.Context()); err != nil || len(report.Changed) != 1 {
-		t.Errorf("Reload of a plugin that is switched off: %+v, %v", report, err)
+	running = call()
+	asking, goAway := context.WithCancel(t.Context())
+	go func() {
+		report, err := h.Reload(asking)
+		if err == nil && len(report.Changed) != 1 {
+			err = fmt.Errorf("it changed %q", report.Changed)
+		}
+		reloaded <- err
+	}()
+	if _, err := changes.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	goAway() // which ends no call of others
+	if err := <-reloaded; err != nil {
+		t.Errorf("Reload of a plugin that is switched off: %v", err)
 	}
 	if got := rows()["probe"]; got.State != "disabled" || got.PID != 0 {
 		t.Errorf("after it was switched off: %+v", got)
 	}
 	if _, err := dispatchText(t, h, "probe", "session"); !errors.Is(err, &plugin.Error{Code: plugin.Unavailable}) {
 		t.Errorf("a call of a plugin that is switched off: %v, want unavailable", err)
+	}
+	release <- struct{}{}
+	if err := <-running; err != nil {
+		t.Errorf("the call that ran when whoever had asked for the reload went away: %v", err)
 	}
 }

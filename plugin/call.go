@@ -122,6 +122,17 @@ func (f DispatcherFunc) Dispatch(ctx context.Context, call Call, progress Progre
 // RequestIDKey is the gRPC metadata key that carries the request id.
 const RequestIDKey = "x-request-id"
 
+// GoodRequestID reports whether whoever calls may choose this id for a request: it
+// has letters, digits and ._:- only, which may stand in every header and log line,
+// and at most 128 of them.
+func GoodRequestID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool {
+		return !isASCIILetter(r) && !('0' <= r && r <= '9') && !strings.ContainsRune("._:-", r)
+	})
+}
+
+func isASCIILetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+
 type requestIDKey struct{}
 
 // WithRequestID returns a context that carries the id of the request being

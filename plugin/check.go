@@ -100,7 +100,7 @@ func (c *specChecker) flags(v *Verb, fields map[string]string) {
 			c.bad("%s: unknown type %q", where, f.Type)
 		case names[f.Name]:
 			c.bad("%s: the name is taken, by the host or by the verb itself", where)
-		case f.Short != "" && (len(f.Short) != 1 || !isLetter(f.Short[0])):
+		case f.Short != "" && (len(f.Short) != 1 || !isASCIILetter(rune(f.Short[0]))):
 			c.bad("%s: want one letter as its short form", where)
 		case shorts[f.Short]:
 			c.bad("%s: the short form %q is taken, by the host or by the verb itself", where, f.Short)
@@ -132,8 +132,6 @@ func (c *specChecker) field(where, field string, taken map[string]string) {
 	}
 	taken[field] = where
 }
-
-func isLetter(b byte) bool { return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' }
 
 // names checks that a word can mean one verb only.
 func (c *specChecker) names(verbs []Verb) {

@@ -227,13 +227,6 @@ type RPCErrorData struct {
 	Details map[string]string `json:"details,omitempty"`
 }
 
-// Codes of JSON-RPC 2.0 that stand for none of ours.
-const (
-	RPCParseError     = -32700
-	RPCInvalidRequest = -32600
-	RPCUnknownMethod  = -32601
-)
-
 // RenderRPCError renders an error for a client. Its cause stays behind.
 func RenderRPCError(err error) RPCError {
 	e := plugin.AsError(err)

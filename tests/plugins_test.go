@@ -213,6 +213,11 @@ func TestPluginLife(t *testing.T) {
 	if got := u.do("plugins", "inspect", "note"); !strings.Contains(got, "tool note_manage") || !strings.Contains(got, "add, list, save") {
 		t.Errorf("inspect says %q, want its surfaces and verbs", got)
 	}
+	var inspected map[string]json.RawMessage
+	u.answer(&inspected, "plugins", "inspect", "note")
+	if got := string(inspected["services"]); got != "[]" {
+		t.Errorf("inspect says that its services are %s, want []", got)
+	}
 	u.do("note", "save", "v1", "as far as we came")
 	if got := u.names(); !slices.Equal(got, []string{"v1"}) {
 		t.Errorf("after note save the snapshots are %q", got)
@@ -543,6 +548,7 @@ func TestBrokenPlugins(t *testing.T) {
 		{"another file", edit("words.txt", longer), true, "words.txt has the SHA-256 "},
 		{"more permissions", edit("plugin.json", wider), false, "plugin.json has the SHA-256 "},
 		{"no JSON", edit("plugin.json", func([]byte) []byte { return []byte("{") }), false, "plugin.json"},
+		{"no manifest", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", "plugin.json")) }, false, "has no plugin.json"},
 		{"no record", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", ".install.json")) }, false, "nobody installed it"},
 		{"a record that is none", edit(".install.json", func([]byte) []byte { return []byte("[]") }), false, ".install.json"},
 		{"no program", func(t *testing.T, u *user) { remove(t, filepath.Join(u.home, "plugins", "note", "note")) }, false, "does not exist"},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -294,7 +295,12 @@ func unreachable(s *host.GatewayStatus) error {
 	if s.PID == 0 {
 		return e.WithHint("see which process has gateway.lock in the home open, and end it")
 	}
-	return e.WithHint("if it hangs, end it with: kill %d", s.PID).WithDetail("pid", fmt.Sprint(s.PID))
+	// One that still took TERM would have answered, or ended within its time.
+	kill := "kill -9"
+	if runtime.GOOS == "windows" {
+		kill = "taskkill /F /PID"
+	}
+	return e.WithHint("if it hangs, end it with: %s %d", kill, s.PID).WithDetail("pid", fmt.Sprint(s.PID))
 }
 
 func (a *app) gatewayRestart(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 
 	"sess/dispatch"
@@ -68,6 +70,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 	}
 	var all []*dispatch.Dispatcher
 	for _, c := range []dispatch.Command{top, config, a.gatewayCommand()} {
+		c.Logger = cmp.Or(a.logger(), slog.New(slog.DiscardHandler))
 		d, err := dispatch.New(c)
 		if err != nil {
 			return nil, err

@@ -116,23 +116,13 @@ func (a *app) dialHome(ctx context.Context, home string) (*client.Client, error)
 	if err == nil {
 		err = json.Unmarshal(data, &v)
 	}
-	if err == nil && !sameFolder(v.Home, home) {
+	if err == nil && !host.SameFolder(v.Home, home) {
 		err = plugin.Errorf(plugin.Unavailable, "the gateway at the socket of %s is that of %s", home, v.Home)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// sameFolder reports whether two paths lead to one folder.
-func sameFolder(one, other string) bool {
-	if one == other {
-		return true
-	}
-	a, err1 := os.Stat(one)
-	b, err2 := os.Stat(other)
-	return err1 == nil && err2 == nil && os.SameFile(a, b)
 }
 
 // callHome calls a method of the gateway of a home.

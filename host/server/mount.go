@@ -157,13 +157,6 @@ func (s *Server) incident(ctx context.Context, e *plugin.Error, stack []byte) *p
 	}
 }
 
-// goodRequestID reports whether a client may choose this id for its request.
-func goodRequestID(id string) bool {
-	return id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-", r))
-	})
-}
-
 // around gives a request its id, its log line and the headers that every answer
 // has, and turns a panic into an answer.
 func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
@@ -171,7 +164,7 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		started := time.Now()
 		r := c.Request()
 		id := r.Header.Get("X-Request-Id")
-		if !goodRequestID(id) {
+		if !plugin.GoodRequestID(id) {
 			id = uuid.NewString()
 		}
 		ctx := plugin.WithRequestID(r.Context(), id)

@@ -19,10 +19,10 @@ import (
 	"sess/plugin"
 )
 
-// socketDir is a private folder for the sockets of one supervisor's plugins.
+// SocketDir is a private folder for the sockets of one process.
 // Its lock is held as long as it is in use, so that a later host can tell it
 // from one that a killed host left behind.
-type socketDir struct {
+type SocketDir struct {
 	path string
 	lock *flock.Flock
 }
@@ -66,7 +66,7 @@ func socketPlaces(preferred string) []place {
 
 // newSocketDir makes a folder that only this user can enter, in the first place
 // that will do. It removes what dead hosts left there.
-func newSocketDir(ctx context.Context, places []place) (*socketDir, error) {
+func newSocketDir(ctx context.Context, places []place) (*SocketDir, error) {
 	var why []string
 	for _, p := range places {
 		dir, err := p.socketDir(ctx)
@@ -79,30 +79,19 @@ func newSocketDir(ctx context.Context, places []place) (*socketDir, error) {
 		WithHint("set TMPDIR to a short path of a folder that you can write to")
 }
 
-// SocketDir is a private folder for the sockets of a process that has no better
-// place for them.
-type SocketDir struct{ dir *socketDir }
-
 // NewSocketDir makes a folder whose path is short, in the preferred folder unless
 // that is "", or else in one for temporary files. Close it; that of a process
 // that was killed is removed by the next one that makes a folder.
 func NewSocketDir(ctx context.Context, preferred string) (*SocketDir, error) {
-	dir, err := newSocketDir(ctx, socketPlaces(preferred))
-	if err != nil {
-		return nil, err
-	}
-	return &SocketDir{dir}, nil
+	return newSocketDir(ctx, socketPlaces(preferred))
 }
 
 // Path is the folder.
-func (d *SocketDir) Path() string { return d.dir.path }
-
-// Close removes the folder and what is in it.
-func (d *SocketDir) Close() error { return d.dir.Close() }
+func (d *SocketDir) Path() string { return d.path }
 
 var socketDirName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]+-[0-9]+$`) })
 
-func (p place) socketDir(ctx context.Context) (*socketDir, error) {
+func (p place) socketDir(ctx context.Context) (*SocketDir, error) {
 	root, err := filepath.Abs(p.path)
 	if err != nil {
 		return nil, err
@@ -144,7 +133,7 @@ func (p place) socketDir(ctx context.Context) (*socketDir, error) {
 		if err != nil {
 			return nil, err
 		}
-		dir := &socketDir{path, flock.New(path+".lock", flock.SetPermissions(0o600))}
+		dir := &SocketDir{path, flock.New(path+".lock", flock.SetPermissions(0o600))}
 		ok, err := dir.lock.TryLock()
 		if err != nil {
 			return nil, errors.Join(err, os.Remove(path))
@@ -167,7 +156,7 @@ func sweep(root string) {
 		if !e.IsDir() || !socketDirName().MatchString(e.Name()) {
 			continue
 		}
-		dir := &socketDir{filepath.Join(root, e.Name()), nil}
+		dir := &SocketDir{filepath.Join(root, e.Name()), nil}
 		dir.lock = flock.New(dir.path+".lock", flock.SetPermissions(0o600))
 		if ok, err := dir.lock.TryLock(); err == nil && ok {
 			_ = dir.Close()
@@ -175,8 +164,8 @@ func sweep(root string) {
 	}
 }
 
-// Close removes the folder.
-func (d *socketDir) Close() error {
+// Close removes the folder and what is in it.
+func (d *SocketDir) Close() error {
 	err := os.RemoveAll(d.path)
 	_ = os.Remove(d.lock.Path())
 	return errors.Join(err, d.lock.Close())

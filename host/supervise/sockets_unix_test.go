@@ -72,7 +72,7 @@ func TestWithoutASocketFolderTheErrorNamesThemAll(t *testing.T) {
 func TestSocketFoldersArePrivateAndSweptWhenDead(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(short(t), "run")
-	open := func() *socketDir {
+	open := func() *SocketDir {
 		t.Helper()
 		dir, err := newSocketDir(context.Background(), []place{{root, os.MkdirAll}})
 		if err != nil {

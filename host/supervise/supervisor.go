@@ -134,7 +134,7 @@ type Supervisor struct {
 	stderr   []string
 	timer    *time.Timer
 	abort    context.CancelCauseFunc // of the start that runs
-	sockets  *socketDir
+	sockets  *SocketDir
 }
 
 var _ plugin.Dispatcher = (*Supervisor)(nil)
@@ -327,7 +327,7 @@ func (s *Supervisor) socketDir(ctx context.Context) (string, error) {
 	if have != nil {
 		return have.path, nil
 	}
-	dir, err := newSocketDir(ctx, socketPlaces(s.cfg.RuntimeDir))
+	dir, err := NewSocketDir(ctx, s.cfg.RuntimeDir)
 	if err != nil {
 		return "", err
 	}

@@ -147,8 +147,13 @@ func (h handler) run(ctx context.Context, op string, f func() error) *pb.Error {
 			slog.String("op", op),
 			slog.String("err", e.Error()),
 		}
-		if p, ok := errors.AsType[*panicError](err); ok {
-			attrs = append(attrs, slog.String("stack", p.stack))
+		if e.Err != nil {
+			attrs = append(attrs, slog.Any("cause", e.Err))
+		}
+		if p, ok := errors.AsType[stacked](err); ok {
+			attrs = append(attrs, slog.String("stack", p.Stack()))
+		}
+		if _, ok := errors.AsType[*panicError](err); ok {
 			e = plugin.Errorf(plugin.Internal, "a bug stopped %s", op)
 		}
 		h.log.LogAttrs(ctx, slog.LevelError, "internal error", attrs...)
@@ -160,12 +165,20 @@ func (h handler) run(ctx context.Context, op string, f func() error) *pb.Error {
 	return toError(e)
 }
 
+// stacked is a panic that became an error, here or in what was called.
+type stacked interface {
+	error
+	Stack() string
+}
+
 type panicError struct {
 	value any
 	stack string
 }
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+func (p *panicError) Stack() string { return p.stack }
 
 func recovered(f func() error) (err error) {
 	defer func() {

@@ -45,8 +45,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // PluginService is served by the plugin. Configure comes first, once, and before
-// it Describe, unless the host knows the answer; then the rest, concurrently. A plugin may leave Notify, Complete,
-// Status and Drain unimplemented.
+// it Describe, unless the host knows the answer; then the rest, concurrently. A
+// plugin may leave Notify, Complete, Status and Drain unimplemented.
 type PluginServiceClient interface {
 	// Describe answers without side effects.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
@@ -152,8 +152,8 @@ func (c *pluginServiceClient) Drain(ctx context.Context, in *DrainRequest, opts 
 // for forward compatibility.
 //
 // PluginService is served by the plugin. Configure comes first, once, and before
-// it Describe, unless the host knows the answer; then the rest, concurrently. A plugin may leave Notify, Complete,
-// Status and Drain unimplemented.
+// it Describe, unless the host knows the answer; then the rest, concurrently. A
+// plugin may leave Notify, Complete, Status and Drain unimplemented.
 type PluginServiceServer interface {
 	// Describe answers without side effects.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
