@@ -522,6 +522,7 @@ func TestNewRefuses(t *testing.T) {
 		{`one word in kebab-case`, one(func(v *dispatch.Verb) { v.Aliases = []string{"do this"} })},
 		{`want a summary`, one(func(v *dispatch.Verb) { v.Summary = "" })},
 		{`want Run`, one(func(v *dispatch.Verb) { v.Run = nil })},
+		{`want the example "x do" to begin with it`, one(func(v *dispatch.Verb) { v.Examples = []string{"do", "do it", "x do"} })},
 		{`unknown effect "big"`, one(func(v *dispatch.Verb) { v.Effect = "big" })},
 		{`want a name in kebab-case`, args(str("Name"))},
 		{`want the type string or int`, args(plugin.Arg{Name: "n", Type: plugin.TypeMap})},

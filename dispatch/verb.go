@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"sess/plugin"
 )
@@ -102,6 +103,11 @@ func (c *checker) verb(decl Verb) *verb {
 	}
 	if decl.Run == nil {
 		c.bad("verb %q: want Run", decl.Name)
+	}
+	for _, example := range decl.Examples {
+		if example != decl.Name && !strings.HasPrefix(example, decl.Name+" ") {
+			c.bad("verb %q: want the example %q to begin with it", decl.Name, example)
+		}
 	}
 	for _, f := range fs.list {
 		where := fmt.Sprintf("verb %q, flag %q", decl.Name, f.spec.Name)

@@ -245,7 +245,7 @@ func (h *Host) pluginsCommand() dispatch.Command {
 			Help: "Its files are copied, checked and started once before they count; what fails leaves nothing behind. " +
 				"What it may ask of the host is shown first, and is to be confirmed. Its program is held to the checksum that it has now.\n\n" +
 				"A plugin that needs configuration is installed switched off.",
-			Examples: []string{"plugins install ./note", "plugins install note-1.0.0.tar.gz --yes"},
+			Examples: []string{"install ./note", "install note-1.0.0.tar.gz --yes"},
 			Args:     []plugin.Arg{source}, Flags: yes,
 			Effect: plugin.EffectWrite, ByHand: true, Run: h.pluginsInstall,
 		}, {

@@ -44,7 +44,7 @@ type Verb struct {
 	// Help is the rest of the explanation, may be empty, may have several
 	// paragraphs.
 	Help string `json:"help,omitempty"`
-	// Examples are whole command lines without the program's name.
+	// Examples are command lines that begin with the verb.
 	Examples []string `json:"examples,omitempty"`
 	Args     []Arg    `json:"args,omitempty"`
 	Flags    []Flag   `json:"flags,omitempty"`

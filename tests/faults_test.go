@@ -186,6 +186,7 @@ func inOrder(steps ...func(*rig) error) func(*rig) error {
 var faultCases = []faultCase{
 	{name: "save", do: command("save", "fresh", "--note=n")},
 	{name: "overwrite", do: command("save", "early", "--overwrite")},
+	{name: "overwrite that seals", prepare: func(r *rig) error { return r.write("more", 20) }, do: command("save", "early", "--overwrite")},
 	{name: "load", do: command("load", "early")},
 	{name: "load without backup", do: command("load", "early", "--no-backup")},
 	{name: "new", do: command("new")},
@@ -204,6 +205,11 @@ var faultCases = []faultCase{
 	{name: "undo load", prepare: command("load", "early"), do: command("undo")},
 	{name: "undo new", prepare: command("new"), do: command("undo")},
 	{name: "undo overwrite", prepare: command("save", "early", "--overwrite"), do: command("undo")},
+	{
+		name:    "undo overwrite that seals",
+		prepare: inOrder(func(r *rig) error { return r.write("more", 20) }, command("save", "early", "--overwrite")),
+		do:      command("undo"),
+	},
 	{name: "undo delete", prepare: command("delete", "early"), do: command("undo")},
 	{name: "undo rename", prepare: command("rename", "early", "late", "--overwrite"), do: command("undo")},
 	{name: "redo load", prepare: inOrder(command("load", "early"), command("undo")), do: command("redo")},

@@ -46,7 +46,7 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Help: "It answers until it is told to stop, by sess gateway stop, Ctrl-C, or the signals TERM and HUP (HUP unless it is ignored, " +
 				"as under nohup): calls that run may finish, sessions are written, plugins end, all within 5 seconds. A second Ctrl-C ends it at once.\n\n" +
 				"With --json its status is printed once it answers.",
-			Examples: []string{"gateway run", "gateway run --listen=127.0.0.1:0"},
+			Examples: []string{"run", "run --listen=127.0.0.1:0"},
 			Flags:    listen, Effect: plugin.EffectWrite, Run: a.gatewayRun,
 		}, {
 			Name: "start", Summary: "Start the gateway in the background",
@@ -83,8 +83,8 @@ func (a *app) gatewayCommand() dispatch.Command {
 			Help: "gateway.methods lists the methods. events.subscribe prints each event as one line of JSON, until Ctrl-C; " +
 				"its params choose among them.",
 			Examples: []string{
-				"gateway call gateway.methods", `gateway call sess.invoke --params='{"action":"list"}'`,
-				`gateway call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
+				"call gateway.methods", `call sess.invoke --params='{"action":"list"}'`,
+				`call events.subscribe --params='{"kinds":["sess","plugins"]}'`,
 			},
 			Args: []plugin.Arg{{Name: "method", Type: plugin.TypeString, Required: true, Help: "name of the method"}},
 			Flags: func(fs *dispatch.Flags) {

@@ -41,7 +41,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		}, a.upVerb(), {
 			Name: "doctor", Summary: "Look for everything that keeps this from working, and say what to do",
 			Help: "It looks at the home, the disk, the configuration, the locks, the gateway and the lists of sessions and snapshots, and starts " +
-				"each plugin. It changes nothing. The exit status tells whether something is to be done.",
+				"each plugin. Beyond making the home private again, as every command does, it changes nothing. The exit status tells whether something is to be done.",
 			Effect: plugin.EffectRead, Run: a.doctor,
 		}, {
 			Name: "version", Summary: "Print the version",

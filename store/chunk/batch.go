@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,7 @@ type Batch struct {
 	seen    map[transcript.ID]bool
 	slots   chan struct{} // one for each file being written
 	writers sync.WaitGroup
+	index   bool // an index chunk was added, or one that was there
 	ended   bool
 
 	mu    sync.Mutex // guards ready, err
@@ -87,6 +89,7 @@ func (b *Batch) add(id transcript.ID, kind transcript.Kind, plain, frame []byte)
 		return err
 	}
 	b.seen[id] = true
+	b.index = b.index || kind == transcript.KindIndex
 	buf := buffer()
 	*buf = append(*buf, plain...)
 	b.writers.Go(func() {
@@ -153,41 +156,41 @@ func (b *Batch) Commit(ctx context.Context) error {
 
 // CommitLinked is [Batch.Commit] for who syncs the folder dir before anything
 // names the chunks: instead of a sync of their own folder they get a second name
-// there, which is returned, and [Store.Relink] brings back what a power cut took
-// of the first. The second names have to stay until the store was synced. Where
-// there are none to be had all is as after Commit, and none is returned.
-func (b *Batch) CommitLinked(ctx context.Context, dir string) (links []string, err error) {
+// there, by which [Store.Relink] brings back what a power cut took of the first.
+// The second name goes when their folder was synced. It reports false where there
+// are none to be had: then all is as after Commit. So it is with an index chunk:
+// its parts have to be durable first, and no second name may bring it back
+// without them.
+func (b *Batch) CommitLinked(ctx context.Context, dir string) (linked bool, err error) {
 	l, ok := b.s.fs.(durable.Linker)
-	if b.ended || !ok {
-		return nil, b.Commit(ctx)
-	}
-	b.writers.Wait()
-	if slices.ContainsFunc(b.ready, isIndex) { // its parts have to be durable first
-		return nil, b.Commit(ctx)
+	if b.ended || b.index || !ok {
+		return false, b.Commit(ctx)
 	}
 	defer b.Discard()
+	b.writers.Wait()
 	if err := errors.Join(b.failure(), ctx.Err()); err != nil {
-		return nil, err
+		return false, err
 	}
 	if err := durable.MkdirAll(b.s.fs, dir); err != nil {
-		return nil, err
+		return false, err
 	}
 	if err := b.rename(false); err != nil {
-		return nil, err
+		return false, err
 	}
+	// Of this batch alone: who removes another's knows nothing of this one.
+	own := "." + rand.Text() + suffix
+	var links []string
 	// Also those that were there: whoever made them visible may not have come as far.
 	for id := range b.seen {
-		link := dir + "/" + string(id) + suffix
+		link := dir + "/" + string(id) + own
 		if err := l.Link(folder+"/"+string(id)+suffix, link); err != nil {
-			// One may be there already, of whatever state, or files have one name here.
-			for _, link := range links {
-				_ = b.s.fs.Remove(link)
-			}
-			return nil, b.s.Sync()
+			b.s.unlink(links)
+			return false, b.s.Sync()
 		}
 		links = append(links, link)
 	}
-	return links, nil
+	b.s.linked(links)
+	return true, nil
 }
 
 // publish renames the index chunks, or all others, and syncs the folder.

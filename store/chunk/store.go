@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"sess/store/durable"
@@ -56,11 +57,14 @@ type Options struct {
 	Writers int
 }
 
-// Store is the chunks of one folder. It holds nothing open and keeps nothing in
-// memory. Safe for concurrent use, also across processes.
+// Store is the chunks of one folder. It holds nothing open. Safe for concurrent
+// use, also across processes.
 type Store struct {
 	fs   durable.FS
 	opts Options
+
+	mu    sync.Mutex // guards links
+	links []string   // second names that go with the next sync
 }
 
 // Open returns the store of the folder that fsys stands for. The folder .chunks
@@ -109,17 +113,44 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 	return unlock, err == nil, err
 }
 
-// Sync makes durable which chunks are there.
+// Sync makes durable which chunks are there. What was linked before needs its
+// second name no longer.
 func (s *Store) Sync() error {
-	if err := s.fs.SyncDir(folder); !errors.Is(err, fs.ErrNotExist) {
+	s.mu.Lock()
+	links := s.links
+	s.links = nil
+	s.mu.Unlock()
+	if err := s.fs.SyncDir(folder); err != nil {
+		s.linked(links)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // none is there
+		}
 		return err
 	}
-	return nil // none is there
+	s.unlink(links)
+	return nil
 }
 
-// Relink brings back chunks that have a name in the folder dir, see
+// linked notes second names.
+func (s *Store) linked(links []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = append(s.links, links...)
+}
+
+// unlink removes second names. One that cannot be removed does no harm, and is
+// tried again.
+func (s *Store) unlink(links []string) {
+	for _, link := range links {
+		if err := s.fs.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.linked([]string{link})
+		}
+	}
+}
+
+// Relink brings back chunks that have a second name in the folder dir, see
 // [Batch.CommitLinked], and are missing or damaged; then it syncs the store and
-// removes the names. What is not a chunk's name stays.
+// removes the second names. All else in dir stays.
 func (s *Store) Relink(dir string) error {
 	entries, err := s.fs.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,29 +161,17 @@ func (s *Store) Relink(dir string) error {
 	}
 	var links []string
 	for _, e := range entries {
-		id, ok := idOf(e)
-		if !ok {
+		name, ok := strings.CutSuffix(e.Name(), suffix)
+		name, _, _ = strings.Cut(name, ".")
+		id := transcript.ID(name)
+		if !ok || !id.Valid() || !e.Type().IsRegular() {
 			continue
 		}
 		link := path.Join(dir, e.Name())
+		if err := s.restore(id, link); err != nil {
+			return err
+		}
 		links = append(links, link)
-		err := s.Check(id)
-		if !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged) {
-			continue // it is there, of a newer version, or tells whoever needs it what is wrong
-		}
-		frame, err := durable.ReadFile(s.fs, link, maxFrame)
-		if err != nil {
-			return err
-		}
-		if _, err := verify(id, frame); err != nil {
-			continue // this one is no better
-		}
-		if err := durable.MkdirAll(s.fs, folder); err != nil {
-			return err
-		}
-		if err := durable.Write(s.fs, folder+"/"+e.Name(), frame); err != nil {
-			return err
-		}
 	}
 	if len(links) == 0 {
 		return nil
@@ -160,17 +179,32 @@ func (s *Store) Relink(dir string) error {
 	if err := s.Sync(); err != nil {
 		return err
 	}
-	return s.Unlink(links)
+	s.unlink(links)
+	return nil
 }
 
-// Unlink removes second names of chunks, after the store was synced.
-func (s *Store) Unlink(links []string) error {
-	for _, link := range links {
-		if err := s.fs.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+// restore brings a chunk back by its second name, if it needs that.
+func (s *Store) restore(id transcript.ID, link string) error {
+	switch err := s.Check(id); {
+	case err == nil, errors.Is(err, transcript.ErrNewer):
+		return nil
+	case !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged):
+		return err
 	}
-	return nil
+	frame, err := durable.ReadFile(s.fs, link, maxFrame)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return err
+	}
+	if kind, err := verify(id, frame); err != nil || kind == transcript.KindIndex {
+		return nil // this one is no better
+	}
+	if err := durable.MkdirAll(s.fs, folder); err != nil {
+		return err
+	}
+	return durable.Write(s.fs, folder+"/"+string(id)+suffix, frame)
 }
 
 // file is the name of a chunk's file.

@@ -107,7 +107,7 @@ func (p *Pool) rename(ctx context.Context, from, to Name, o RenameOptions) (Entr
 	if err != nil {
 		return Entry{}, false, err
 	}
-	e := Entry{Name: to, Meta: src.doc.Meta, State: StateOK, File: p.path(fileOf(to)), Future: src.doc.Meta.UpdatedAt.After(p.now())}
+	e := Entry{Name: to, Meta: src.doc.Meta.Clone(), State: StateOK, File: p.path(fileOf(to)), Future: src.doc.Meta.UpdatedAt.After(p.now())}
 	if from == to {
 		return e, false, nil
 	}

@@ -8,7 +8,7 @@
 //	.ops/<op>.json                   the record of an operation
 //	.ops/<op>.open.json              that of one on names which is not done yet
 //	.trash/<op>.json  .open.json     those of an overwrite, which lie beside what it took away
-//	.trash/<chunk>.zst               a second name of a chunk, until .chunks was synced
+//	.trash/<chunk>.<batch>.zst       a second name of a chunk, until .chunks was synced
 //	.ops/<op>.lock                   the lock of its owner, while it is open
 //	.lock  .lock.holder              the names lock, and who has it, for messages
 //	.prune.json                      the last run of the pruner

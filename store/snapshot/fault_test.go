@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,13 +19,15 @@ import (
 	"sess/store/snapshot"
 )
 
-// changes are operations on a pool that holds a, b and c~, with what they make
-// of it. Those with a prepare have done something before.
-var changes = []struct {
+// change is an operation on a pool, and what was done before it.
+type change struct {
 	name    string
-	prepare func(context.Context, *snapshot.Pool) error
+	prepare func(context.Context, *snapshot.Pool) error // may be nil
 	do      func(context.Context, *snapshot.Pool) error
-}{
+}
+
+// changes are operations on a pool that holds a, b and c~.
+var changes = []change{
 	{name: "save", do: func(ctx context.Context, p *snapshot.Pool) error {
 		_, err := newTalk("s1").speak("new", 3, 60<<10).save(ctx, p, snapshot.SaveRequest{Name: "d"})
 		return err
@@ -142,21 +145,7 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := faults{template: filepath.Join(t.TempDir(), "pool"), do: c.do}
-			p := openPool(t, f.template, snapshot.Options{FS: durabletest.Unsynced})
-			put(t, p, "c~", "C") // the first to be pruned
-			put(t, p, "a", "A")
-			put(t, p, "b", "B")
-			if c.prepare != nil {
-				if err := c.prepare(t.Context(), p); err != nil {
-					t.Fatalf("prepare: %v", err)
-				}
-			}
-			f.before, f.trashBefore = state(t, p)
-			good := openPool(t, f.copy(t), snapshot.Options{FS: durabletest.Unsynced})
-			if err := c.do(t.Context(), good); err != nil {
-				t.Fatalf("without a fault: %v", err)
-			}
-			f.done, f.trashDone = state(t, good)
+			f.prepare(t, c)
 			for _, dead := range []bool{false, true} {
 				k := 0
 				for f.at(t, k, dead) {
@@ -176,6 +165,26 @@ type faults struct {
 	do                  func(context.Context, *snapshot.Pool) error
 	before, trashBefore string
 	done, trashDone     string // what it makes when nothing fails
+}
+
+// prepare makes the pool, and finds out what becomes of it without a fault.
+func (f *faults) prepare(t *testing.T, c change) {
+	t.Helper()
+	p := openPool(t, f.template, snapshot.Options{FS: durabletest.Unsynced})
+	put(t, p, "c~", "C") // the first to be pruned
+	put(t, p, "a", "A")
+	put(t, p, "b", "B")
+	if c.prepare != nil {
+		if err := c.prepare(t.Context(), p); err != nil {
+			t.Fatalf("prepare: %v", err)
+		}
+	}
+	f.before, f.trashBefore = state(t, p)
+	good := openPool(t, f.copy(t), snapshot.Options{FS: durabletest.Unsynced})
+	if err := c.do(t.Context(), good); err != nil {
+		t.Fatalf("without a fault: %v", err)
+	}
+	f.done, f.trashDone = state(t, good)
 }
 
 func (f *faults) copy(t *testing.T) string {
@@ -374,5 +383,47 @@ func TestRenameThatIsRefused(t *testing.T) {
 	}
 	if got := first(t, p, "alpha"); got != "new" || trashed(t, p) != "alpha" || len(leftovers(t, dir)) != 0 {
 		t.Errorf("alpha holds %q, trash %q, left %v", got, trashed(t, p), leftovers(t, dir))
+	}
+}
+
+// TestUndoAndRecoverFault dies at every operation on the disk of an undo or redo,
+// and has the next start fail somewhere: the start after that brings the names and
+// the trash to the old state or the new one.
+func TestUndoAndRecoverFault(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for i, c := range changes {
+		if !strings.HasPrefix(c.name, "undo") && !strings.HasPrefix(c.name, "redo") {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			f := faults{template: filepath.Join(t.TempDir(), "pool"), do: c.do}
+			f.prepare(t, c)
+			for k, more := 0, true; more; k++ {
+				var disk durabletest.Faulty
+				p := openPool(t, f.copy(t), snapshot.Options{FS: func(dir string) (durable.FS, error) { return disk.Wrap(durabletest.Unsynced(dir)) }})
+				disk.FailAt(k, nil, true)
+				err := c.do(t.Context(), p)
+				more = disk.Fired()
+				// The intention is written anew from the third operation on.
+				j := rnd.IntN(10)
+				disk.FailAt(j, nil, false)
+				_, _ = p.Recover(t.Context(), nil)
+				disk.Reset()
+				if _, err := p.Recover(t.Context(), nil); err != nil {
+					t.Errorf("Recover: %v", err)
+				}
+				now, trash := state(t, p)
+				isBefore := now == f.before && trash == f.trashBefore
+				isDone := now == f.done && trash == f.trashDone
+				if !isDone && (err == nil || !isBefore) {
+					t.Errorf("dying at %d (%v), and the start failing at %d: the names hold %q and the trash %q; want %q and %q, or the old state",
+						k, err, j, now, trash, f.done, f.trashDone)
+				}
+			}
+		})
 	}
 }

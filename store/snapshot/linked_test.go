@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"sess/store/durable/durabletest"
@@ -124,6 +126,63 @@ func TestSecondNamesGo(t *testing.T) {
 			}
 			if got := content(t, p, "a"); got != want {
 				t.Errorf("a holds %d bytes, want %d", len(got), len(want))
+			}
+		})
+	}
+}
+
+// TestOverwriteOfAnOlderHome undoes, redoes, settles and removes an overwrite
+// whose record lies among all others, where earlier versions put it, open or
+// closed.
+func TestOverwriteOfAnOlderHome(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"", ".open"} {
+		t.Run("record"+state, func(t *testing.T) {
+			t.Parallel()
+			p, _ := newPool(t)
+			put(t, p, "a", "one")
+			put(t, p, "a", "two")
+			records := func(folder string) []string {
+				t.Helper()
+				found, err := filepath.Glob(filepath.Join(p.Dir(), folder, "????????-????-????-????-????????????*.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.DeleteFunc(found, func(name string) bool { return strings.HasSuffix(name, ".sess.json") })
+			}
+			now := records(".trash")
+			if len(now) != 1 {
+				t.Fatalf("records %v, want one", now)
+			}
+			if err := os.MkdirAll(filepath.Join(p.Dir(), ".ops"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			id := strings.TrimSuffix(filepath.Base(now[0]), ".json")
+			if err := os.Rename(now[0], filepath.Join(p.Dir(), ".ops", id+state+".json")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Recover(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			put(t, p, "b", "three") // a newer record beside it
+			put(t, p, "b", "four")
+			wantNames(t, p, "after the next overwrite", names{"a": "two", "b": "four"})
+			for range 2 {
+				undo(t, p)
+				undo(t, p)
+				wantNames(t, p, "after undo", names{"a": "one", "b": "three"})
+				redo(t, p)
+				redo(t, p)
+				wantNames(t, p, "after redo", names{"a": "two", "b": "four"})
+			}
+			if in := records(".trash"); len(in) != 1 || len(records(".ops")) != 1 {
+				t.Errorf("records %v and %v, want one each: none moves", in, records(".ops"))
+			}
+			if n, _, err := p.EmptyTrash(t.Context(), 0, false); err != nil || n != 2 {
+				t.Errorf("EmptyTrash = %d, %v; want 2", n, err)
+			}
+			if left := append(records(".trash"), records(".ops")...); len(left) > 0 {
+				t.Errorf("records of an empty trash: %v", left)
 			}
 		})
 	}

@@ -68,11 +68,10 @@ type Pool struct {
 
 	buffers sync.Pool // of *[]byte, to read documents into
 
-	mu     sync.Mutex      // guards recent, kept, listed and links
+	mu     sync.Mutex      // guards recent, kept and listed
 	recent map[string]Name // by session: what Follow looks at
 	kept   []slot          // what was saved or read last, the newest last
 	listed map[Name]head   // what the last list read
-	links  []string        // second names of chunks in the trash, until .chunks is synced
 }
 
 // State says whether a snapshot can be used.
@@ -217,22 +216,6 @@ func (p *Pool) known(name Name) slot {
 		}
 	}
 	return slot{}
-}
-
-// linked notes second names of chunks.
-func (p *Pool) linked(links []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.links = append(p.links, links...)
-}
-
-// takeLinks returns what linked noted, once.
-func (p *Pool) takeLinks() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	links := p.links
-	p.links = nil
-	return links
 }
 
 // now is the time as it is stored.

@@ -430,12 +430,10 @@ func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document
 	if len(w.added) == 0 && !slices.ContainsFunc(need, func(id transcript.ID) bool { return !w.named[id] }) {
 		return false, nil // all is durable
 	}
-	var links []string
 	if link && !slices.ContainsFunc(need, func(id transcript.ID) bool { return !w.named[id] && !w.added[id] }) {
-		links, err = w.batch.CommitLinked(ctx, trashDir)
-		w.pool.linked(links)
+		linked, err = w.batch.CommitLinked(ctx, trashDir)
 	} else {
-		err = w.sync(ctx)
+		err = w.batch.Commit(ctx)
 	}
 	if err != nil {
 		return false, err
@@ -443,20 +441,7 @@ func (w *Writer) commit(ctx context.Context, name Name, doc *transcript.Document
 	w.batch = w.pool.chunks.NewBatch()
 	clear(w.added)
 	clear(w.children)
-	return len(links) > 0, nil
-}
-
-// sync commits the batch, with which what was linked before is durable.
-func (w *Writer) sync(ctx context.Context) error {
-	before := w.pool.takeLinks()
-	if err := w.batch.Commit(ctx); err != nil {
-		w.pool.linked(before)
-		return err
-	}
-	if err := w.pool.chunks.Unlink(before); err != nil {
-		w.pool.opts.Logger.Warn("second names of chunks not removed", "dir", w.pool.Dir(), "err", err)
-	}
-	return nil
+	return linked, nil
 }
 
 // extends reports whether doc goes on where old ends, in the same session: then

@@ -88,9 +88,10 @@ func (p *Pool) apply(op *Op, to OpState) (UndoResult, error) {
 			return UndoResult{}, err
 		}
 	}
+	was := op.State // under, where it is taken up again: some of it may be done
 	op.State = under
 	if err := p.writeOp(op); err != nil {
-		op.State = settled // a failed sync may have left the intention behind
+		op.State = was // a failed sync may have left the intention behind
 		p.unsettled(op, p.writeOp(op))
 		return UndoResult{}, err
 	}

@@ -136,6 +136,10 @@ func (unsyncedFile) Sync() error { return nil }
 
 func (unsynced) SyncDir(string) error { return nil }
 
+func (u unsynced) Link(oldName, newName string) error {
+	return u.FS.(durable.Linker).Link(oldName, newName)
+}
+
 func (u unsynced) Create(name string) (durable.File, error) {
 	f, err := u.FS.Create(name)
 	return unsyncedFile{f}, err
