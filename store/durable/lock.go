@@ -24,14 +24,14 @@ func (d *dirFS) Lock(ctx context.Context, name string, mode LockMode, wait bool)
 			return nil, err
 		}
 		unlock, err := d.lockFile(ctx, f, mode, wait)
-		if errors.Is(err, errMoved) && try < lockTries {
-			continue // the file was removed and made again meanwhile
+		if (errors.Is(err, errMoved) || errors.Is(err, fs.ErrNotExist)) && try < lockTries {
+			continue // the file was removed meanwhile, and perhaps made again
 		}
 		return unlock, err
 	}
 }
 
-// lockTries is how often a file is opened anew that another took the place of.
+// lockTries is how often a file is opened anew that is there no longer.
 const lockTries = 3
 
 var errMoved = errors.New("another file took its place")
