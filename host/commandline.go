@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -91,12 +92,16 @@ func (h *Host) CommandLine(ctx context.Context, p *Program, line Line, caller pl
 		return Reply{OtherHome: &flags.Home}
 	}
 	out := Reply{Effect: plugin.EffectWrite, JSON: flags.JSON, Quiet: flags.Quiet}
+	topic, help := surfaces.HelpTopic(argv, func(word string) bool {
+		isCommand := func(s plugin.Spec) bool { return s.Command == word }
+		return slices.ContainsFunc(commands.Specs, isCommand)
+	})
 	switch {
 	case flags.Version:
 		out.Own = []string{"version"}
-	case len(argv) == 0, argv[0] == "help", flags.Help:
+	case len(argv) == 0, help, flags.Help:
 		out.Effect = plugin.EffectRead
-		out.Result, out.Err = h.help(ctx, p, commands, argv)
+		out.Result, out.Err = h.help(ctx, p, commands, topic)
 	case line.HelpOnly != nil:
 		out.Err = line.HelpOnly
 	case p.localFor(argv[0]) != nil:
@@ -194,9 +199,6 @@ func (p *Program) Find(words []string) *plugin.Verb {
 // Help is the help for what argv names among the program's own commands; false
 // means that it names none of them.
 func (p *Program) Help(argv []string) (text string, ok bool, err error) {
-	for len(argv) > 0 && argv[0] == "help" {
-		argv = argv[1:]
-	}
 	if len(argv) == 0 {
 		return "", false, nil
 	}
@@ -224,9 +226,6 @@ func (h *Host) help(ctx context.Context, p *Program, commands *surfaces.Commands
 func (h *Host) helpText(ctx context.Context, p *Program, commands *surfaces.Commands, argv []string) (string, error) {
 	if text, ok, err := p.Help(argv); ok {
 		return text, err
-	}
-	for len(argv) > 0 && argv[0] == "help" {
-		argv = argv[1:]
 	}
 	spec, verb, rest := commands.Resolve(argv)
 	if spec == nil {

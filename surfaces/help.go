@@ -48,6 +48,18 @@ func Help(spec *plugin.Spec, prog string, argv []string) (string, error) {
 	return "", e.WithHint("%s lists the verbs", helpLine(prog, ""))
 }
 
+// HelpTopic is what a line asks help for, by "help …" or "<command> help …"; ok is
+// false for a line that asks for something else. isCommand knows the commands.
+func HelpTopic(argv []string, isCommand func(word string) bool) (topic []string, ok bool) {
+	for len(argv) > 0 && argv[0] == "help" {
+		argv, ok = argv[1:], true
+	}
+	if len(argv) > 1 && argv[1] == "help" && isCommand(argv[0]) {
+		argv, ok = slices.Delete(slices.Clone(argv), 1, 2), true
+	}
+	return argv, ok
+}
+
 // helpLine is how help is asked for.
 func helpLine(prog, verb string) string { return strings.TrimSpace(prog + " help " + verb) }
 

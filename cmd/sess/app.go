@@ -131,10 +131,14 @@ func (a *app) command(ctx context.Context) host.Reply {
 		if err != nil {
 			return a.reply(plugin.Result{}, plugin.EffectWrite, err)
 		}
+		topic, help := surfaces.HelpTopic(argv, func(word string) bool {
+			d := a.localFor(word)
+			return d != nil && d.Spec().Command == word
+		})
 		if a.flags = flags; flags.Version {
 			argv = []string{"version"}
-		} else if flags.Help || argv[0] == "help" {
-			return a.help(argv)
+		} else if flags.Help || help {
+			return a.help(topic)
 		}
 		return a.own(ctx, argv)
 	}
@@ -208,7 +212,8 @@ func (a *app) own(ctx context.Context, argv []string) host.Reply {
 func (a *app) hosted(ctx context.Context, words []string) host.Reply {
 	line := host.Line{Args: a.args, Home: a.flags.Home, Project: a.getenv("SESS_PROJECT"), Session: a.getenv("SESS_SESSION")}
 	line.Cwd, _ = os.Getwd()
-	help := len(words) == 0 || words[0] == "help" || a.flags.Help
+	_, help := surfaces.HelpTopic(words, func(string) bool { return true })
+	help = help || len(words) == 0 || a.flags.Help
 	agreed := false
 	for try := 0; ; try++ {
 		reply, err := a.answer(ctx, line, help)
