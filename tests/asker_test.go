@@ -8,10 +8,34 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
+	"testing"
 )
 
 // asker asks a gateway over HTTP. It is safe for concurrent use.
 type asker struct{ url, token string }
+
+// asker asks this gateway.
+func (g *gateway) asker() asker {
+	g.t.Helper()
+	return asker{g.Address, strings.TrimSpace(g.do("gateway", "token", "--show"))}
+}
+
+// must is ask for what has to work; the answer is decoded into into, unless that
+// is nil.
+func (a asker) must(t *testing.T, method, path string, body, into any) {
+	t.Helper()
+	status, answer, err := a.ask(t.Context(), method, path, body)
+	if err == nil && status >= http.StatusBadRequest {
+		err = fmt.Errorf("status %d: %s", status, answer)
+	}
+	if err == nil && into != nil {
+		err = json.Unmarshal(answer, into)
+	}
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
 
 // ask sends a request with the token. body is sent as JSON unless it is nil.
 func (a asker) ask(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {

@@ -541,7 +541,7 @@ func (p *parityRun) model() {
 func (p *parityRun) asker() (asker, *gateway) {
 	p.user.t = p.T
 	g := p.gateway()
-	return asker{g.Address, strings.TrimSpace(p.do("gateway", "token", "--show"))}, g
+	return g.asker(), g
 }
 
 // tool makes the calls of a model that another program runs.
