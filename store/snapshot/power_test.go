@@ -2,12 +2,15 @@ package snapshot_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,4 +218,100 @@ func afterCut(t *testing.T, power *durabletest.Power, rnd *rand.Rand, now *clock
 		t.Errorf("Verify: %+v, %v", r.Problems, err)
 	}
 	return held(t, p)
+}
+
+// TestPowerCutAmongSeveral has several processes, as it were, save over snapshots
+// of their own with chunks of their own, while another settles and sweeps the
+// pool, and cuts the power in between: what was answered for is there.
+func TestPowerCutAmongSeveral(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	top := t.TempDir()
+	power, err := durabletest.NewPower(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := newClock()
+	open := func() *snapshot.Pool {
+		return openPool(t, filepath.Join(top, "pool"), snapshot.Options{Now: now.Now, FS: power.Open})
+	}
+	const savers, rounds = 3, 6
+	var answered [savers]atomic.Int64 // bytes of what was saved
+	name := func(i int) snapshot.Name { return snapshot.Name(fmt.Sprintf("n%d", i)) }
+	open().Close()
+	var busy, tidy sync.WaitGroup
+	done := make(chan struct{})
+	for i := range savers {
+		busy.Go(func() {
+			p, c := open(), newTalk(fmt.Sprintf("s%d", i))
+			for round := range rounds {
+				for before := len(c.sealed); len(c.sealed) == before; {
+					c.speak(fmt.Sprintf("of %d", i), 4, 8<<10)
+				}
+				// Some make .chunks durable, for others the second name is enough.
+				r := snapshot.SaveRequest{Name: name(i), Overwrite: round%3 != 2, Rolling: round%3 == 2}
+				if _, err := c.save(t.Context(), p, r); err != nil {
+					t.Errorf("save %d of %s: %v", round, r.Name, err)
+					return
+				}
+				answered[i].Store(c.doc.Meta.Bytes)
+			}
+		})
+	}
+	tidy.Go(func() {
+		p := open()
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if _, err := p.Recover(t.Context(), nil); err != nil {
+				t.Errorf("Recover: %v", err)
+			}
+			now.Add(2 * time.Hour)
+			if _, err := p.Sweep(t.Context()); err != nil {
+				t.Errorf("Sweep: %v", err)
+			}
+		}
+	})
+	tidy.Go(func() {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		for last := false; !last; {
+			select {
+			case <-done:
+				last = true
+			default:
+			}
+			var want [savers]int64
+			for i := range want {
+				want[i] = answered[i].Load()
+			}
+			left := filepath.Join(t.TempDir(), "left")
+			if err := power.Cut(left, rnd); err != nil {
+				t.Error(err)
+				return
+			}
+			p := openPool(t, filepath.Join(left, "pool"), snapshot.Options{Now: now.Now, FS: durabletest.Unsynced})
+			if _, err := p.Recover(t.Context(), nil); err != nil {
+				t.Errorf("Recover after a cut: %v", err)
+			}
+			for i := range want {
+				s, err := p.Read(t.Context(), name(i))
+				if err == nil {
+					err = p.Check(t.Context(), s, nil)
+				}
+				if want[i] == 0 && errors.As(err, new(*snapshot.NotFoundError)) {
+					continue
+				}
+				if err != nil || s.Doc.Meta.Bytes < want[i] {
+					t.Errorf("after a cut %s: %v, want the %d bytes that were answered for", name(i), err, want[i])
+				}
+			}
+		}
+	})
+	busy.Wait()
+	close(done)
+	tidy.Wait()
 }
