@@ -649,7 +649,7 @@ func TestRemoteGateway(t *testing.T) {
 		{"no such snapshot", nil, 3, append(slices.Clone(named), "load", "nosuch"), "nosuch"},
 		{"a home, too", nil, 2, append(slices.Clone(named), "--home=x", "list"), "--home and --url"},
 		{"change of plugins", nil, 6, append(slices.Clone(named), "plugins", "disable", "sess"), "command line"},
-		{"nobody there", nil, 9, []string{"--url=http://127.0.0.1:1", "--token=x", "list"}, "where it is, sess gateway status"},
+		{"nobody there", nil, 9, []string{"--url=http://127.0.0.1:1", "--token=x", "list"}, "On its machine, sess gateway status"},
 		{"no address", nil, 2, []string{"--url=localhost:7777", "--token=x", "list"}, "https://host:7777"},
 		{"by the environment", []string{"SESS_GATEWAY_URL=" + g.Address, "SESS_GATEWAY_TOKEN=no"}, 6, []string{"list"}, "token"},
 	}

@@ -64,8 +64,11 @@ func (a *app) checkRemote(own []string) error {
 	if own[0] == "gateway" && len(own) > 1 && slices.Contains(verbs, own[1]) {
 		return nil
 	}
-	return plugin.Errorf(plugin.Usage, "--url has no meaning here: %s works in this process", strings.Join(own[:min(2, len(own))], " ")).
-		WithHint("leave --url out; of the gateway's own verbs %s take it", strings.Join(verbs, ", "))
+	hint := "leave --url out"
+	if own[0] == "gateway" {
+		hint += "; the verbs that take it are " + strings.Join(verbs, ", ")
+	}
+	return plugin.Errorf(plugin.Usage, "--url has no meaning here: %s works in this process", strings.Join(own[:min(2, len(own))], " ")).WithHint("%s", hint)
 }
 
 // dialRemote connects to the gateway that is named.

@@ -99,7 +99,7 @@ func unreachable(where, hint string, err error) error {
 // URL, which may be anywhere.
 const (
 	hintHere = "sess gateway status tells whether it runs, sess gateway start starts it"
-	hintAway = "look whether it runs, and at this address: where it is, sess gateway status tells"
+	hintAway = "is it running, and at this address? On its machine, sess gateway status tells"
 )
 
 // Close ends the connection, and with it the calls that run and all

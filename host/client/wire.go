@@ -91,7 +91,7 @@ func refusal(address string, resp *http.Response, err error) error {
 	}
 	if body, _ := io.ReadAll(resp.Body); json.Unmarshal(body, &said) == nil && said.Code != "" {
 		if resp.StatusCode == http.StatusUnauthorized { // its hint is for those who write headers
-			said.Hint = "where the gateway is, sess gateway token prints it"
+			said.Hint = "on the gateway's machine, sess gateway token prints it"
 		}
 		return &plugin.Error{Code: said.Code, Message: said.Error, Hint: said.Hint}
 	}
