@@ -158,6 +158,9 @@ func homeError(home string, err error) error {
 	if e.Code == plugin.Internal {
 		e.Code = plugin.Denied
 	}
+	if e.Code == plugin.NoSpace {
+		return e // which says what to do
+	}
 	return e.WithHint("name another folder with --home or SESS_HOME")
 }
 

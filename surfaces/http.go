@@ -787,21 +787,27 @@ func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 	}
 	if err != nil {
 		e := plugin.AsError(err)
-		type toolError struct {
-			Code    plugin.Code       `json:"code"`
-			Message string            `json:"message"`
-			Hint    string            `json:"hint,omitempty"`
-			Details map[string]string `json:"details,omitempty"`
-		}
-		return HTTPAnswer{Status: e.Code.Info().HTTP, Body: encodeJSON(struct {
-			OK    bool      `json:"ok"`
-			Error toolError `json:"error"`
-		}{false, toolError{e.Code, e.Message, e.Hint, e.Details}})}
+		return HTTPAnswer{Status: e.Code.Info().HTTP, Body: HTTPToolErrorBody(e)}
 	}
 	return HTTPAnswer{Status: httpOK, Body: encodeJSON(struct {
 		OK     bool       `json:"ok"`
 		Result changeBody `json:"result"`
 	}{true, changeBody{result.Text, result.Data, result.Notices, result.Page}})}
+}
+
+// HTTPToolErrorBody is the body of a tool call that failed, whatever the reason:
+// {"ok": false, "error": {"code", "message", "hint", "details"}}.
+func HTTPToolErrorBody(e *plugin.Error) []byte {
+	type toolError struct {
+		Code    plugin.Code       `json:"code"`
+		Message string            `json:"message"`
+		Hint    string            `json:"hint,omitempty"`
+		Details map[string]string `json:"details,omitempty"`
+	}
+	return encodeJSON(struct {
+		OK    bool      `json:"ok"`
+		Error toolError `json:"error"`
+	}{false, toolError{e.Code, e.Message, e.Hint, e.Details}})
 }
 
 // pageHeaders tell of the rest of a list: how many items there are in all, and

@@ -26,7 +26,13 @@ type HTTPOperation struct {
 	Status   int
 	Type     string
 	Response json.RawMessage
+	// Failure is the JSON Schema of the body of an error; nil means the one that
+	// all routes have, which FailureRef refers to.
+	Failure json.RawMessage
 }
+
+// FailureRef is the schema of the body of an error.
+const FailureRef = `{"$ref":"#/components/schemas/error"}`
 
 // OpenAPI describes the routes of a table and the endpoints beside them as one
 // OpenAPI 3.1 document. Other names of verbs are left out; the description of
@@ -118,6 +124,9 @@ func (o *HTTPOperation) operation() map[string]any {
 	}
 	if o.Status == 101 {
 		op["responses"] = responses(o.Status, success)
+	}
+	if o.Failure != nil {
+		op["responses"].(map[string]any)["default"] = map[string]any{"description": "It failed; the code says how.", "content": jsonContent(o.Failure)}
 	}
 	if o.Description != "" {
 		op["description"] = o.Description

@@ -47,7 +47,7 @@ func TestRoutes(t *testing.T) {
 		{"PROPFIND", "/notes/list", "", 405, "GET or HEAD"},
 		{"PROPFIND", "/healthz", "", 405, ""},
 		{"BREW", "/healthz", "", 405, "GET or HEAD"},
-		{"BREW", "/tools/invoke", "", 405, "POST"},
+		{"BREW", "/metrics", "", 405, "GET or HEAD"},
 		{"DELETE", "/healthz", "", 405, "GET or HEAD"},
 		{"GET", "/notes/lst", "", 404, "did you mean list"},
 		{"GET", "/notes/trash", "", 404, "trash restore"},

@@ -78,6 +78,9 @@ func oneOf(path string, eps []endpoint) echo.HandlerFunc {
 	}
 }
 
+// toolPath is where tools are called. Its errors have the shape of its answers.
+const toolPath = "/tools/invoke"
+
 // endpoints lists the server's own endpoints.
 func (s *Server) endpoints() []endpoint {
 	return []endpoint{
@@ -87,7 +90,7 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
-		{http.MethodPost, "/tools/invoke", false, s.serveTool},
+		{http.MethodPost, toolPath, false, s.serveTool},
 		{http.MethodGet, "/rpc", false, s.serveRPCSocket},
 		{http.MethodPost, "/rpc", false, s.serveRPC},
 	}
@@ -117,7 +120,11 @@ func (s *Server) fail(c echo.Context, err error) {
 	}
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok { // the router's: a method that it does not know
 		status = e.Code
-		err = plugin.Errorf(plugin.Usage, "%s of %q: %s", c.Request().Method, c.Request().URL.Path, strings.ToLower(http.StatusText(e.Code)))
+		code := plugin.Usage
+		if e.Code == http.StatusNotFound {
+			code = plugin.NotFound
+		}
+		err = plugin.Errorf(code, "%s of %q: %s", c.Request().Method, c.Request().URL.Path, strings.ToLower(http.StatusText(e.Code)))
 	}
 	e := plugin.AsError(err)
 	if e.Code == plugin.Internal && e.Details["incident"] == "" {
@@ -129,7 +136,11 @@ func (s *Server) fail(c echo.Context, err error) {
 	if status == http.StatusUnauthorized {
 		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="sess"`)
 	}
-	if err := c.Blob(status, echo.MIMEApplicationJSON, surfaces.HTTPErrorBody(e)); err != nil {
+	body := surfaces.HTTPErrorBody
+	if c.Request().URL.Path == toolPath {
+		body = surfaces.HTTPToolErrorBody
+	}
+	if err := c.Blob(status, echo.MIMEApplicationJSON, body(e)); err != nil {
 		s.log.DebugContext(c.Request().Context(), "answer not sent", "err", err)
 	}
 }

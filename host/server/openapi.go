@@ -33,6 +33,7 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Method: http.MethodGet, Path: "/readyz", ID: "readyz", Summary: "Tell whether calls can be answered", Open: true,
 			Description: "The status is 503 where they cannot; failing then lists what is missing.",
 			Response:    json.RawMessage(status),
+			Failure:     json.RawMessage(`{"anyOf":[` + status + `,` + surfaces.FailureRef + `]}`),
 		},
 		{
 			Method: http.MethodGet, Path: "/openapi.json", ID: "openapi", Summary: "This document",
@@ -47,9 +48,10 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Response: json.RawMessage(`{"type":"array","items":{"type":"object","required":["name","description","inputSchema"],"properties":{"name":{"type":"string"},"description":{"type":"string"},"inputSchema":{"type":"object"}}}}`),
 		},
 		{
-			Method: http.MethodPost, Path: "/tools/invoke", ID: "tools.invoke", Summary: "Call a tool as a model does",
+			Method: http.MethodPost, Path: toolPath, ID: "tools.invoke", Summary: "Call a tool as a model does",
 			Description: `An error is {"ok": false, "error": {"code", "message", "hint"}}. No person is asked: an action that destroys is confirmed by the boolean confirm among its arguments. A long list is given in parts: page.next is the argument after of the next one.`,
 			Request:     surfaces.ToolCallSchema(m.tools),
+			Failure:     json.RawMessage(`{"type":"object","required":["ok","error"],"properties":{"ok":{"const":false},"error":{"type":"object","required":["code","message"],"properties":{"code":{"type":"string"},"message":{"type":"string"},"hint":{"type":"string"},"details":{"type":"object","additionalProperties":{"type":"string"}}}}}}`),
 			Response:    json.RawMessage(`{"type":"object","required":["ok","result"],"properties":{"ok":{"const":true},"result":{"type":"object","required":["text","data"],"properties":{"text":{"type":"string"},"data":{},"notices":{"type":"array","items":{"type":"string"}},"page":{"type":"object","required":["total"],"properties":{"total":{"type":"integer"},"next":{"type":"string"}}}}}}}`),
 		},
 		{
@@ -61,6 +63,7 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Description: "The status is 200 also where a call failed, 204 where no answer is wanted, and 400 where there was no request to answer. Warnings for which an answer has no room are in the header X-Notices.",
 			Request:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","method"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}},{"type":"array","minItems":1}]}`),
 			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
+			Failure:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","id","error"],"properties":{"jsonrpc":{"const":"2.0"},"id":{"type":"null"},"error":{"type":"object","required":["code","message","data"]}}},` + surfaces.FailureRef + `]}`),
 		},
 	}
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -56,6 +57,19 @@ func TestOpenAPI(t *testing.T) {
 			open := op.Security != nil && len(*op.Security) == 0
 			if want := map[bool]int{true: 200, false: 401}[open]; a.status != want {
 				t.Errorf("%s without token: status %d, want %d", where, a.status, want)
+			}
+			// What is refused on the way to an operation is refused as it says.
+			for _, refused := range []answer{
+				a, g.ask(t, method, target, "", "Host: elsewhere.example"), g.ask(t, method, target, "{"), g.ask(t, method, target, "{}", "Content-Type: text/plain"),
+			} {
+				var body any
+				if err := json.Unmarshal([]byte(refused.body), &body); refused.status >= 400 && err != nil {
+					t.Errorf("%s: status %d with the body %q (%v)", where, refused.status, refused.body, err)
+				} else if refused.status >= 400 {
+					if err := op.Responses.Default().Value.Content.Get("application/json").Schema.Value.VisitJSON(body); err != nil {
+						t.Errorf("%s: status %d with a body that is not as the document says: %v", where, refused.status, err)
+					}
+				}
 			}
 		}
 	}
