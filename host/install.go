@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -252,13 +253,25 @@ func (h *Host) unstage() {
 	}
 }
 
+// putAside moves an installed plugin's files out of their place. What keeps it
+// from that is about them.
+func (h *Host) putAside(id, to string) error {
+	place := path.Join(pluginsDir, id)
+	err := durable.Move(h.home, place, to)
+	if errors.Is(err, fs.ErrPermission) {
+		dir := filepath.Join(h.home.Dir(), filepath.FromSlash(place))
+		return plugin.Errorf(plugin.Denied, "cannot move %s: %w", dir, err).WithHint("make it readable and writable for this user, then try again")
+	}
+	return err
+}
+
 // discard takes an installed plugin's files away.
 func (h *Host) discard(id string) error {
 	if err := durable.MkdirAll(h.home, removedDir); err != nil {
 		return err
 	}
 	gone := path.Join(removedDir, uuid.NewString())
-	if err := durable.Move(h.home, path.Join(pluginsDir, id), gone); err != nil {
+	if err := h.putAside(id, gone); err != nil {
 		return err
 	}
 	// It is gone; what is left of it is cleared away by the next change.
@@ -464,7 +477,7 @@ func (h *Host) replace(ctx context.Context, s *stagedPackage, d *plugin.Descript
 		return plugin.Result{}, err
 	}
 	// Between the two moves the plugin is found where it was put aside.
-	if err := durable.Move(h.home, place, aside); err != nil {
+	if err := h.putAside(id, aside); err != nil {
 		return plugin.Result{}, err
 	}
 	if err := durable.Move(h.home, s.name, place); err != nil {
@@ -557,12 +570,20 @@ func (h *Host) pluginsUninstall(ctx context.Context, in *dispatch.Invocation) (p
 	if err := confirmed(in, "plugin %s loses %s", name, what); err != nil {
 		return plugin.Result{}, err
 	}
+	before, err := readConfig(h.Config().path)
+	if err != nil {
+		return plugin.Result{}, err
+	}
 	// An entry of a plugin that is not there would be a mistake in the file, so
 	// it goes first.
-	if _, err := h.setEnabled(id, nil, found); err != nil {
+	changed, err := h.setEnabled(id, nil, found)
+	if err != nil {
 		return plugin.Result{}, err
 	}
 	if err := h.discard(id); err != nil {
+		if changed {
+			err = errors.Join(err, durable.Write(h.home, configName, before))
+		}
 		return plugin.Result{}, err
 	}
 	text := "uninstalled " + name

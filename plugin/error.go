@@ -200,6 +200,9 @@ func filePlace(err error) string {
 		if strings.HasPrefix(e.Op, "mkdir") || strings.HasSuffix(e.Path, ".tmp") {
 			return filepath.Dir(e.Path)
 		}
+		if _, missing := os.Lstat(e.Path); errors.Is(err, fs.ErrPermission) && errors.Is(missing, fs.ErrNotExist) {
+			return filepath.Dir(e.Path)
+		}
 		return e.Path
 	}
 	if e, ok := errors.AsType[*os.LinkError](err); ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -17,6 +18,10 @@ import (
 // place that is there.
 func TestAsErrorOfTheSystem(t *testing.T) {
 	t.Parallel()
+	there := filepath.Join(t.TempDir(), "v1.json")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	path := func(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 	for _, tt := range []struct {
 		err  error
@@ -27,7 +32,8 @@ func TestAsErrorOfTheSystem(t *testing.T) {
 		{path("write", "/p/.v1.json.tmp", syscall.EDQUOT), plugin.NoSpace, "free some space on the disk, then try again"},
 		{path("openat", "/p/.v1.json.tmp", syscall.EACCES), plugin.Denied, "make /p readable and writable for this user, then try again"},
 		{path("mkdirat", "/p/.ops", syscall.EPERM), plugin.Denied, "make /p readable and writable for this user, then try again"},
-		{path("openat", "/p/v1.json", syscall.EACCES), plugin.Denied, "make /p/v1.json readable and writable for this user, then try again"},
+		{path("openat", there, syscall.EACCES), plugin.Denied, "make " + there + " readable and writable for this user, then try again"},
+		{path("openat", "/p/.lock", syscall.EACCES), plugin.Denied, "make /p readable and writable for this user, then try again"},
 		{path("openat", "/p/.v1.json.tmp", syscall.EROFS), plugin.Denied, "make /p readable and writable for this user, then try again"},
 		{path("open", "/p/agents", syscall.ENOTDIR), plugin.Unavailable, "see that /p/agents is there and a folder, then try again"},
 		{path("open", "/p/.lock", errors.New("not a regular file")), plugin.Unavailable, "see what is wrong with /p/.lock, or move it away, then try again"},

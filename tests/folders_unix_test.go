@@ -437,3 +437,40 @@ func TestOddPaths(t *testing.T) {
 		})
 	}
 }
+
+// A plugin whose folder may not be changed stays as it is, its configuration too.
+func TestPluginThatMayNotBeMoved(t *testing.T) {
+	t.Parallel()
+	u, _ := newMortal(t)
+	dir := notePackage(t, nil)
+	letPass(t, dir)
+	for _, name := range []string{"note", "plugin.json"} {
+		if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.do("plugins", "install", "--yes", dir)
+	u.do("plugins", "disable", "note")
+	plugins := filepath.Join(u.home, "plugins")
+	for _, folder := range []string{plugins, filepath.Join(plugins, "note")} {
+		if err := os.Chmod(folder, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range [][]string{{"plugins", "uninstall", "note", "--yes"}, {"plugins", "update", dir, "--yes"}} {
+			var got refusal
+			u.fails(6, &got, line...)
+			if !strings.Contains(got.Error+got.Hint, folder) || strings.Contains(got.Hint, "plugins/.") {
+				t.Errorf("%q without the right to write %s: %+v", line, folder, got)
+			}
+			if got := u.plugin("note"); got.State != "disabled" {
+				t.Errorf("after %q: %+v, want it disabled", line, got)
+			}
+		}
+		if err := os.Chmod(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.do("plugins", "enable", "note")
+	u.do("note", "list")
+	u.do("plugins", "uninstall", "--yes", "note")
+}
