@@ -59,7 +59,7 @@ func TestOverwriteAndPowerCut(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	lost := 0
-	for i := range 40 {
+	for i := range 20 {
 		left := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		if err := power.Cut(left, rnd); err != nil {
 			t.Fatal(err)
