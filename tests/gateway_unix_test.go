@@ -169,6 +169,20 @@ func TestGatewayHangs(t *testing.T) {
 	}
 }
 
+// A gateway whose socket was removed is worked around, and told of.
+func TestGatewayWithoutItsSocket(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	g := u.gateway()
+	if err := os.Remove(g.Socket); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, exit := u.run("list")
+	if exit != 0 || !strings.Contains(stderr, "process "+strconv.Itoa(g.PID)) || !strings.Contains(stderr, "this was done without it") {
+		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	}
+}
+
 // A gateway that is late, as on a busy machine, is waited for: it does what it was
 // asked, and once.
 func TestGatewayIsLate(t *testing.T) {

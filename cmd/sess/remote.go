@@ -211,6 +211,10 @@ func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Re
 	}
 	c, err := client.Dial(ctx, client.Options{Socket: host.GatewaySocketPath(home)})
 	if err != nil {
+		// One that begins or ends has the home as well, and no socket yet or any more.
+		if s, err := host.GatewayHeld(ctx, home); err == nil && s.Socket != "" {
+			a.told = a.hangs(ctx, home)
+		}
 		return reply, false, nil
 	}
 	defer c.Close()
