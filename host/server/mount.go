@@ -78,6 +78,9 @@ func oneOf(path string, eps []endpoint) echo.HandlerFunc {
 	}
 }
 
+// rpcPath is where JSON-RPC is spoken.
+const rpcPath = "/rpc"
+
 // toolPath is where tools are called. Its errors have the shape of its answers.
 const toolPath = "/tools/invoke"
 
@@ -91,8 +94,8 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, toolPath, false, s.serveTool},
-		{http.MethodGet, "/rpc", false, s.serveRPCSocket},
-		{http.MethodPost, "/rpc", false, s.serveRPC},
+		{http.MethodGet, rpcPath, false, s.serveRPCSocket},
+		{http.MethodPost, rpcPath, false, s.serveRPC},
 	}
 }
 
@@ -169,6 +172,10 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		ctx := plugin.WithRequestID(r.Context(), id)
 		c.SetRequest(r.WithContext(ctx))
+		if serve, ok := ctx.Value(closingKey{}).(*serving); ok && r.URL.Path == rpcPath && upgrade(r) {
+			serve.streams.Add(1) // net/http waits for such a one no more, nor for its line in the log
+			defer serve.streams.Done()
+		}
 		h := c.Response().Header()
 		h.Set("X-Request-Id", id)
 		h.Set("X-Content-Type-Options", "nosniff")

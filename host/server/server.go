@@ -273,8 +273,6 @@ func (s *Server) serveRPCSocket(c echo.Context) error {
 	closing := c.Request().Context()
 	if serve, ok := closing.Value(closingKey{}).(*serving); ok {
 		closing = serve.closing
-		serve.streams.Add(1)
-		defer serve.streams.Done()
 	}
 	return s.rpc.serveWebSocket(closing, c.Response(), c.Request())
 }
