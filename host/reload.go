@@ -122,7 +122,7 @@ func (h *Host) startAll(ctx context.Context, plugins []*Plugin) {
 			continue
 		}
 		starting.Go(func() {
-			if _, err := p.sup.Describe(ctx); err != nil {
+			if _, err := p.sup.Describe(ctx); err != nil && ctx.Err() == nil {
 				h.log.Warn("plugin does not start", "plugin", p.Manifest.ID, "err", err)
 			}
 		})

@@ -519,7 +519,8 @@ func (a *app) follow(ctx context.Context, filter json.RawMessage) error {
 			a.shown = true
 			return nil
 		case errors.Is(err, io.EOF):
-			return plugin.Errorf(plugin.Unavailable, "the gateway has gone, and with it what happens there")
+			return plugin.Errorf(plugin.Unavailable, "the gateway has gone, and with it what happens there").
+				WithHint("follow it again when sess gateway status says that it runs")
 		case err != nil:
 			return err
 		}

@@ -202,6 +202,9 @@ func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Re
 		reply, err = a.runLine(ctx, c, line, nil)
 		return reply, true, err
 	}
+	if a.told != "" {
+		return reply, false, nil // it did not answer before
+	}
 	home, err := a.homeDir()
 	if err != nil {
 		return reply, true, err

@@ -244,7 +244,11 @@ func (s *Supervisor) begin() {
 			s.handle(e)
 			m := s.machine
 			s.mu.Unlock()
-			s.log.Warn("plugin start failed", "err", err, "failures", m.failures, "phase", string(m.phase))
+			level := slog.LevelWarn
+			if m.phase == Stopped { // it was given up with the host, and nothing is wrong
+				level = slog.LevelInfo
+			}
+			s.log.Log(ctx, level, "plugin start failed", "err", err, "failures", m.failures, "phase", string(m.phase))
 			return
 		}
 		s.log.Info("plugin started", "pid", in.pid(), "duration_ms", time.Since(began).Milliseconds())
