@@ -349,6 +349,9 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		defer close(beginning)
 		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		g.log.Info("gateway stopping", "cause", context.Cause(g.serving).Error())
+		if err := g.forgetRecord(); err != nil { // it is not to be found any more
+			g.log.Warn("record not removed", "err", err)
+		}
 	})
 	// Plugins have schedules; who serves does not wait for their start.
 	g.host.background.Go(func() { g.host.startAll(g.serving, g.host.plugins()) })
@@ -393,16 +396,21 @@ func (g *Gateway) close(ctx context.Context) error {
 			errs = append(errs, g.logFile.Close())
 		}
 		if g.unlock != nil {
-			if err := g.home.Remove(gatewayRecord); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-			errs = append(errs, g.unlock())
+			errs = append(errs, g.forgetRecord(), g.unlock())
 		}
 		if g.home != nil {
 			errs = append(errs, g.home.Close())
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// forgetRecord removes what the gateway wrote down of itself.
+func (g *Gateway) forgetRecord() error {
+	if err := g.home.Remove(gatewayRecord); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // errAsked is why a gateway stops that was told to.

@@ -132,18 +132,32 @@ func TestGatewayHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := "does not answer: process " + strconv.Itoa(g.PID) + ", " + g.Address
-	stdout, stderr, exit := u.run("list")
-	if exit != 0 || !strings.Contains(stderr, who) || !strings.Contains(stderr, "this was done without it") {
-		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
+	// Each waits until it gives up: all at once.
+	var list, status, stop, doctor struct {
+		stdout, stderr string
+		exit           int
+	}
+	var all sync.WaitGroup
+	all.Go(func() { list.stdout, list.stderr, list.exit = u.run("list") })
+	all.Go(func() { status.stdout, status.stderr, status.exit = u.run("gateway", "status", "--json") })
+	all.Go(func() { stop.stdout, stop.stderr, stop.exit = u.run("gateway", "stop", "--json") })
+	all.Go(func() { doctor.stdout, doctor.stderr, doctor.exit = u.run("doctor") })
+	all.Wait()
+	if list.exit != 0 || !strings.Contains(list.stderr, who) || !strings.Contains(list.stderr, "this was done without it") {
+		t.Errorf("list: %+v", list)
 	}
 	var s gatewayStatus
-	if u.answer(&s, "gateway", "status"); s.State != "unreachable" || s.PID != g.PID {
-		t.Errorf("status: %+v", s)
+	if err := json.Unmarshal([]byte(status.stdout), &s); err != nil || status.exit != 0 || s.State != "unreachable" || s.PID != g.PID {
+		t.Errorf("status: %v, %+v", err, status)
 	}
 	var stuck failure
-	u.fails(9, &stuck, "gateway", "stop")
-	if !strings.Contains(stuck.Error, who) || !strings.HasSuffix(stuck.Hint, ": kill -9 "+strconv.Itoa(g.PID)) {
-		t.Errorf("stop: %+v", stuck)
+	if err := json.Unmarshal([]byte(stop.stdout), &stuck); err != nil || stop.exit != 9 ||
+		!strings.Contains(stuck.Error, who) || !strings.HasSuffix(stuck.Hint, ": kill -9 "+strconv.Itoa(g.PID)) {
+		t.Errorf("stop: %v, %+v", err, stop)
+	}
+	// It asks once, and looks at all the rest without it.
+	if doctor.exit != 9 || !strings.Contains(doctor.stderr, who) || !strings.Contains(doctor.stderr, "1 of ") {
+		t.Errorf("doctor: %+v", doctor)
 	}
 	// Which is what ends a process that takes no signal.
 	if err := g.cmd.Process.Kill(); err != nil {
@@ -152,6 +166,20 @@ func TestGatewayHangs(t *testing.T) {
 	_ = g.cmd.Wait()
 	if stdout, stderr, exit := u.run("list"); exit != 0 || stderr != "" {
 		t.Errorf("list after that: status %d\n%s%s", exit, stdout, stderr)
+	}
+}
+
+// A gateway whose socket was removed is worked around, and told of.
+func TestGatewayWithoutItsSocket(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	g := u.gateway()
+	if err := os.Remove(g.Socket); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, exit := u.run("list")
+	if exit != 0 || !strings.Contains(stderr, "process "+strconv.Itoa(g.PID)) || !strings.Contains(stderr, "this was done without it") {
+		t.Errorf("list: status %d\n%s%s", exit, stdout, stderr)
 	}
 }
 

@@ -58,7 +58,9 @@ func (a *app) checkGateway(ctx context.Context, home string) host.Finding {
 	case err != nil:
 		return host.Failure("gateway", err)
 	case s.State == host.GatewayUnreachable:
-		return host.Failure("gateway", unreachable(&s))
+		err := unreachable(&s)
+		a.told = plugin.AsError(err).Text() // nothing more is asked of it
+		return host.Failure("gateway", err)
 	case s.State == host.GatewayStopped:
 		return host.Finding{Check: "gateway", State: host.FindingOK, Text: "none runs: commands work alone"}
 	}

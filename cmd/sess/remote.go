@@ -202,12 +202,19 @@ func (a *app) throughGateway(ctx context.Context, line host.Line) (reply host.Re
 		reply, err = a.runLine(ctx, c, line, nil)
 		return reply, true, err
 	}
+	if a.told != "" {
+		return reply, false, nil // it did not answer before
+	}
 	home, err := a.homeDir()
 	if err != nil {
 		return reply, true, err
 	}
 	c, err := client.Dial(ctx, client.Options{Socket: host.GatewaySocketPath(home)})
 	if err != nil {
+		// One that begins or ends has the home as well, and no socket yet or any more.
+		if s, err := host.GatewayHeld(ctx, home); err == nil && s.Socket != "" {
+			a.told = a.hangs(ctx, home)
+		}
 		return reply, false, nil
 	}
 	defer c.Close()

@@ -1,6 +1,8 @@
 package chunk_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -127,5 +129,37 @@ func TestSecondNameOfAnotherStays(t *testing.T) {
 				t.Errorf("the chunk has the second names %v, want that of who added it last", names)
 			}
 		})
+	}
+}
+
+// TestRelinkOnAFullDisk brings chunks back where nothing can be written: one that
+// is missing, and one that is damaged.
+func TestRelinkOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	s, dir, disk := open(t)
+	missing, broken := records("missing"), records("broken")
+	if !link(t, s, missing, broken) {
+		t.Fatal("the chunks got no second names")
+	}
+	if err := os.Remove(path(dir, missing.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path(dir, broken.ID)), os.WriteFile(path(dir, broken.ID), make([]byte, 100), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	disk.Reset()
+	if err := s.Relink(".trash"); err != nil {
+		t.Fatal(err)
+	}
+	if n := disk.Written(); n > 0 {
+		t.Errorf("%d bytes were written, want none", n)
+	}
+	for _, c := range []transcript.Sealed{missing, broken} {
+		if got, err := s.Plain(c.ID); !bytes.Equal(got, c.Plain) || err != nil {
+			t.Errorf("Plain gave %d bytes, %v", len(got), err)
+		}
+	}
+	if names := secondNames(t, dir); len(names) > 0 {
+		t.Errorf("second names %v, want none", names)
 	}
 }

@@ -122,10 +122,7 @@ func (s *Store) Sync() error {
 	s.mu.Unlock()
 	if err := s.fs.SyncDir(folder); err != nil {
 		s.linked(links)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // none is there
-		}
-		return err
+		return ignoreMissing(err) // none is there
 	}
 	s.unlink(links)
 	return nil
@@ -142,7 +139,7 @@ func (s *Store) linked(links []string) {
 // tried again.
 func (s *Store) unlink(links []string) {
 	for _, link := range links {
-		if err := s.fs.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if ignoreMissing(s.fs.Remove(link)) != nil {
 			s.linked([]string{link})
 		}
 	}
@@ -153,11 +150,8 @@ func (s *Store) unlink(links []string) {
 // removes the second names. All else in dir stays.
 func (s *Store) Relink(dir string) error {
 	entries, err := s.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return ignoreMissing(err)
 	}
 	var links []string
 	for _, e := range entries {
@@ -192,11 +186,8 @@ func (s *Store) restore(id transcript.ID, link string) error {
 		return err
 	}
 	frame, err := durable.ReadFile(s.fs, link, maxFrame)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody else was faster
-	}
 	if err != nil {
-		return err
+		return ignoreMissing(err) // somebody else was faster
 	}
 	if kind, err := verify(id, frame); err != nil || kind == transcript.KindIndex {
 		return nil // this one is no better
@@ -204,7 +195,15 @@ func (s *Store) restore(id transcript.ID, link string) error {
 	if err := durable.MkdirAll(s.fs, folder); err != nil {
 		return err
 	}
-	return durable.Write(s.fs, folder+"/"+string(id)+suffix, frame)
+	// It needs no space: the disk may be full.
+	return ignoreMissing(durable.Move(s.fs, link, folder+"/"+string(id)+suffix))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // file is the name of a chunk's file.
