@@ -84,7 +84,7 @@ func CheckHome(ctx context.Context, home string, builtins [][]byte) []Finding {
 
 // checkFolder tries whether the home can be written to, and who else may read it.
 func checkFolder(home string, info fs.FileInfo) Finding {
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return Failure("home", homeError(home, err))
 	}
@@ -109,7 +109,7 @@ func checkFolder(home string, info fs.FileInfo) Finding {
 // checkLocks tells who holds the locks of the home that a process keeps for long.
 // That is no fault: they end with their holder.
 func checkLocks(ctx context.Context, home string) []Finding {
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return nil // checkFolder has told
 	}

@@ -127,6 +127,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		openFS = durable.OpenDir
 	}
 	g.serving, g.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	loose := durable.Tighten(home, ours) // before the home is opened, as the host does it
 	if g.home, err = openFS(home); err != nil {
 		return homeError(home, err)
 	}
@@ -139,6 +140,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		handler = slog.NewMultiHandler(l.Handler(), handler)
 	}
 	g.log = slog.New(handler)
+	if loose != nil {
+		g.log.WarnContext(ctx, "others may read part of the home", "home", home, "err", loose)
+	}
 	hostOptions := g.opts.Host
 	hostOptions.Background, hostOptions.Logger = true, g.log
 	if g.host, err = Open(ctx, hostOptions); err != nil {

@@ -26,7 +26,7 @@ func GatewaySocketPath(home string) string {
 	if len(path) <= socketPathLimit {
 		return path
 	}
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return path
 	}
@@ -41,7 +41,7 @@ func GatewaySocketPath(home string) string {
 // state is unreachable, as nobody was asked, and the rest is what it wrote down.
 func GatewayHeld(ctx context.Context, home string) (GatewayStatus, error) {
 	stopped := GatewayStatus{State: GatewayStopped, Home: home}
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if errors.Is(err, fs.ErrNotExist) {
 		return stopped, nil
 	}
@@ -66,7 +66,7 @@ func GatewayHeld(ctx context.Context, home string) (GatewayStatus, error) {
 
 // AwaitGatewayEnd returns when no gateway has the home any longer.
 func AwaitGatewayEnd(ctx context.Context, home string, wait time.Duration) error {
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return homeError(home, err)
 	}
@@ -124,7 +124,7 @@ func ReadGatewayToken(home string, builtins [][]byte, environ []string) (token, 
 	if err != nil {
 		return "", "", err
 	}
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return "", "", homeError(home, err)
 	}
@@ -142,7 +142,7 @@ func RotateGatewayToken(home string, builtins [][]byte, environ []string) (token
 	} else if err != nil && from != file {
 		return "", err
 	}
-	fsys, err := durable.OpenExisting(home)
+	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
 		return "", homeError(home, err)
 	}

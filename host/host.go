@@ -116,6 +116,10 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		handler = opts.Logger.Handler()
 	}
 	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	// Before anything opens the home, and so makes it look tightened.
+	if err := durable.Tighten(opts.Home, ours); err != nil {
+		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
+	}
 	h.registry.Store(&registry{})
 	found, err := h.find()
 	if err != nil {
@@ -127,9 +131,6 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	if h.build, err = BuildID(opts.Exe); err != nil {
 		return nil, fmt.Errorf("own executable: %w", err)
-	}
-	if err := durable.Tighten(opts.Home, ours); err != nil {
-		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)
 	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, homeError(opts.Home, err)

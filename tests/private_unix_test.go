@@ -221,3 +221,39 @@ func copyProgram(t *testing.T, from, to string) {
 		t.Fatalf("copy the program: %v: %s", err, out)
 	}
 }
+
+// A home that others could read is closed to them by a gateway too, also where a
+// command has looked for one before.
+func TestPrivateUnderAGateway(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	u.do("save", "v1")
+	err := filepath.WalkDir(u.home, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.Chmod(path, 0o755)
+		}
+		return os.Chmod(path, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.do("gateway", "status")
+	u.gateway()
+	err = filepath.WalkDir(u.home, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has the mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

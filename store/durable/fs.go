@@ -122,6 +122,10 @@ func OpenShared(dir string) (FS, error) {
 // folder with the sticky bit, such as /tmp, is left: it is meant for everybody.
 func OpenExisting(dir string) (FS, error) { return open(dir, true) }
 
+// OpenAsIs is [OpenExisting] for who only looks: the folder keeps its mode, by
+// which [Tighten] sees later what others could read.
+func OpenAsIs(dir string) (FS, error) { return open(dir, false) }
+
 func open(dir string, ours bool) (FS, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
