@@ -32,7 +32,8 @@ const eventQueue = 256
 // hub numbers what happens and passes it on. Nobody who tells it something ever
 // waits for a reader.
 type hub struct {
-	now func() time.Time
+	now  func() time.Time
+	tell func(server.Event) // beside the subscriptions; it does not wait
 
 	mu   sync.Mutex // guards what follows
 	seq  int64
@@ -40,8 +41,12 @@ type hub struct {
 	over bool
 }
 
-func newHub(now func() time.Time) *hub {
-	return &hub{now: now, subs: map[*subscription]bool{}}
+// newHub makes a hub; tell may be nil.
+func newHub(now func() time.Time, tell func(server.Event)) *hub {
+	if tell == nil {
+		tell = func(server.Event) {}
+	}
+	return &hub{now: now, tell: tell, subs: map[*subscription]bool{}}
 }
 
 // publish numbers an event and gives it to those whom it concerns.
@@ -50,6 +55,7 @@ func (b *hub) publish(e server.Event) {
 	defer b.mu.Unlock()
 	b.seq++
 	e.Seq, e.Time = b.seq, b.now().UTC()
+	b.tell(e)
 	for s := range b.subs {
 		if s.wants(e) {
 			s.add(e)
@@ -254,14 +260,12 @@ func (h *Host) callPublish(_ context.Context, caller plugin.Caller, params json.
 		return nil, plugin.Errorf(plugin.Denied, "plugin %s may not publish events of the kind %q", id, p.Kind).
 			WithHint("it may publish %s", strings.Join(kinds, ", "))
 	}
-	const most = 4 << 10 // bytes
 	data, err := json.Marshal(p.Data)
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > most {
-		return nil, plugin.Errorf(plugin.Usage, "data has %d bytes, more than the %d that an event may carry", len(data), most).
-			WithHint("give ids and names only")
+	if err := checkEventData(data); err != nil {
+		return nil, err
 	}
 	if len(p.Data) == 0 {
 		data = nil
@@ -269,6 +273,46 @@ func (h *Host) callPublish(_ context.Context, caller plugin.Caller, params json.
 	h.events.publish(server.Event{
 		Kind: p.Kind, Agent: cmp.Or(p.Agent, DefaultAgent), Project: projectOr(p.Project), Session: p.Session, Verb: p.Verb, Data: data,
 	})
+	return json.RawMessage("{}"), nil
+}
+
+// checkEventData refuses more data than an event may carry.
+func checkEventData(data json.RawMessage) error {
+	const most = 4 << 10 // bytes
+	if len(data) > most {
+		return plugin.Errorf(plugin.Usage, "data has %d bytes, more than the %d that an event may carry", len(data), most).
+			WithHint("give ids and names only")
+	}
+	return nil
+}
+
+// RelayMethod is the gateway method by which another process of the same home,
+// such as a chat, tells of what happens in it. Its params are an event; number
+// and time are the gateway's own.
+const RelayMethod = "events.relay"
+
+// callRelay answers [RelayMethod].
+func (h *Host) callRelay(ctx context.Context, _ plugin.Caller, params json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
+	if !server.AtSocket(ctx) {
+		return nil, plugin.Errorf(plugin.Denied, "only programs at the gateway's socket may tell of what happens in them").
+			WithHint("events.subscribe follows events")
+	}
+	var e server.Event
+	if err := surfaces.Params(params, &e); err != nil {
+		return nil, err
+	}
+	command, isChange := strings.CutSuffix(e.Kind, changed)
+	switch {
+	case e.Kind == turnStarted, e.Kind == turnEnded, e.Kind == sessionReplaced:
+	case isChange && slices.Contains(h.commandNames(), command):
+	default:
+		return nil, plugin.Errorf(plugin.Usage, "events of the kind %q are not relayed", e.Kind).
+			WithHint("relay %s, %s, %s or <command>%s", turnStarted, turnEnded, sessionReplaced, changed)
+	}
+	if err := checkEventData(e.Data); err != nil {
+		return nil, err
+	}
+	h.events.publish(e)
 	return json.RawMessage("{}"), nil
 }
 

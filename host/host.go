@@ -17,6 +17,7 @@ import (
 
 	"sess/dispatch"
 	"sess/host/chat"
+	"sess/host/server"
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/store/durable"
@@ -56,6 +57,9 @@ type Options struct {
 	ChunkWriters int
 	// Now is the clock; nil means the real one.
 	Now func() time.Time
+	// Events is told of everything that happens in this host, in order; nil is
+	// nobody. It must not wait.
+	Events func(server.Event)
 	// Logger receives the host's and the plugins' logs; nil drops them. Warnings
 	// and errors also go to logs/sess.log in the home.
 	Logger *slog.Logger
@@ -102,7 +106,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.now == nil {
 		h.now = time.Now
 	}
-	h.events = newHub(h.now)
+	h.events = newHub(h.now, opts.Events)
 	if err := h.AddMethods(h.hostMethods()...); err != nil {
 		return nil, err
 	}

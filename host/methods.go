@@ -27,6 +27,7 @@ func (h *Host) hostMethods() []Method {
 	return []Method{
 		{"gateway.dispatch", h.callDispatch},
 		{"events.publish", h.callPublish},
+		{RelayMethod, h.callRelay},
 	}
 }
 

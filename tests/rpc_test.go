@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"sess/host"
 	"sess/host/client"
 	"sess/plugin"
 )
@@ -32,6 +34,49 @@ func (g *gateway) rpc(o client.Options) *client.Client {
 }
 
 func (g *gateway) token() string { return strings.TrimSpace(g.do("gateway", "token", "--show")) }
+
+// A chat is a process of its own: whoever follows the gateway hears of its turns
+// and of what it saves all the same. Only at the socket may somebody tell of that.
+func TestEventsOfAChat(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	g := u.gateway()
+	remote := g.rpc(client.Options{URL: g.Address, Token: g.token()})
+	follow, err := remote.Subscribe(t.Context(), client.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.chat("a secret", "/sess save v1")
+	var told []string
+	for range 3 {
+		e, err := follow.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Session == "" || e.Project != "default" || bytes.Contains(e.Data, []byte("secret")) {
+			t.Errorf("event %+v: want one of the chat's session, without what was said", e)
+		}
+		told = append(told, strings.TrimSpace(e.Kind+" "+e.Verb))
+	}
+	if want := []string{"turn.started", "turn.ended", "sess.changed save"}; !slices.Equal(told, want) {
+		t.Errorf("events %q, want %q", told, want)
+	}
+	local := g.rpc(client.Options{Socket: g.Socket})
+	for _, tt := range []struct {
+		where  *client.Client
+		params string
+		code   plugin.Code
+	}{
+		{remote, `{"kind":"turn.ended"}`, plugin.Denied},
+		{local, `{"kind":"plugins.removed"}`, plugin.Usage},
+		{local, `{"kind":"ghost.changed"}`, plugin.Usage},
+		{local, `{"kind":"turn.ended","data":{"text":"` + strings.Repeat("x", 5000) + `"}}`, plugin.Usage},
+	} {
+		if _, err := tt.where.Call(t.Context(), host.RelayMethod, json.RawMessage(tt.params), nil); !errors.Is(err, &plugin.Error{Code: tt.code}) {
+			t.Errorf("relay %.60s: %v, want %s", tt.params, err, tt.code)
+		}
+	}
+}
 
 // What one client does through the gateway, another one sees; what it is told of
 // does not say what the conversation is about.

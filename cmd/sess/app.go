@@ -40,6 +40,9 @@ type app struct {
 	host  *host.Host // nil until a command needs it
 	// defaults opens the host without the configuration.
 	defaults bool
+	// relay tells a running gateway of what happens in the host; nil: nobody
+	// would follow it.
+	relay *relay
 	// stays opens the host for a conversation: the plugins' schedules run.
 	stays bool
 	// shown is true when the answer has been printed already.
@@ -79,6 +82,9 @@ func (a *app) run(ctx context.Context) int {
 		if err := a.host.Close(end); err != nil && reply.Err == nil {
 			reply.Err = err
 		}
+	}
+	if a.relay != nil {
+		a.relay.close()
 	}
 	if a.shown && reply.Err == nil {
 		return a.print(surfaces.CLIOutput{})
@@ -336,6 +342,9 @@ func (a *app) open(ctx context.Context) (*host.Host, error) {
 		return nil, err
 	}
 	options.Defaults, options.Background = a.defaults, a.stays
+	if a.relay != nil {
+		options.Events = a.relay.tell
+	}
 	a.host, err = host.Open(ctx, options)
 	return a.host, err
 }

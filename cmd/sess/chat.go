@@ -20,6 +20,11 @@ import (
 func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 	one, given := in.String("message"), in.Changed("message")
 	a.stays = !given
+	home, err := a.homeDir()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	a.relay = newRelay(host.GatewaySocketPath(home))
 	h, err := a.open(ctx)
 	if err != nil {
 		return plugin.Result{}, err
