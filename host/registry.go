@@ -26,6 +26,7 @@ type Plugin struct {
 	Bundled  bool
 
 	config  json.RawMessage
+	settled func() map[string]any // the same, parsed at the first call
 	found   candidate
 	build   string // identifies the executable
 	problem error  // why it cannot run; nil
@@ -112,6 +113,7 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 		Manifest: m, Enabled: config.Enabled(m.ID), Bundled: c.bundled(),
 		config: config.PluginConfig(m.ID), found: c, build: h.build, problem: c.problem,
 	}
+	p.settled = sync.OnceValue(p.parseConfig)
 	if c.record != nil {
 		p.build = c.record.digest()
 	}
@@ -389,12 +391,18 @@ func (h *Host) OwnSpecs() []plugin.Spec {
 // exposes reports whether a plugin offers an optional surface: one that its
 // configuration does not switch off by a boolean of that name.
 func (p *Plugin) exposes(key string) bool {
-	var config map[string]any
-	if json.Unmarshal(p.config, &config) != nil {
-		return false
-	}
+	config := p.settled()
 	on, given := config[key].(bool)
-	return on || !given
+	return config != nil && (on || !given)
+}
+
+// parseConfig is nil where the configuration is no object.
+func (p *Plugin) parseConfig() map[string]any {
+	config := map[string]any{}
+	if json.Unmarshal(p.config, &config) != nil {
+		return nil
+	}
+	return config
 }
 
 // Notify tells all plugins about an event and gathers their notices, in the

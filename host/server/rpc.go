@@ -312,11 +312,11 @@ func (c *rpcConn) message(message []byte) {
 	answers := make([][]byte, len(requests))
 	runs := make([]func() []byte, len(requests))
 	var after []func()
-	running := 0
+	running, last := 0, 0
 	for i, req := range requests {
 		var then func()
 		if answers[i], runs[i], then = c.begin(req); runs[i] != nil {
-			running++
+			running, last = running+1, i
 		}
 		if then != nil {
 			after = append(after, then)
@@ -329,11 +329,12 @@ func (c *rpcConn) message(message []byte) {
 	c.work.Go(func() {
 		defer c.over(running)
 		var all sync.WaitGroup
-		for i, run := range runs {
+		for i, run := range runs[:last] {
 			if run != nil {
 				all.Go(func() { answers[i] = run() })
 			}
 		}
+		answers[last] = runs[last]() // most messages have one: it needs no goroutine more
 		all.Wait()
 		c.reply(answers, batch, after)
 	})
