@@ -165,6 +165,13 @@ func (h *host) hook(before, after func(service string) error) {
 	h.before, h.after = before, after
 }
 
+// published is what the plugin has told of.
+func (h *host) published() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.told)
+}
+
 // change changes a session behind the plugin's back.
 func (h *host) change(ref plugin.SessionRef, f func(*live)) {
 	h.mu.Lock()
