@@ -74,6 +74,9 @@ type Answer struct {
 	// the turn is over.
 	ToolCalls []transcript.ToolCall
 	Usage     Usage
+	// Native is the answer in the provider's own words, for the history; nil where
+	// Text and ToolCalls are all there is.
+	Native *transcript.Native
 	// State goes into the next request; nil leaves what was there.
 	State json.RawMessage
 }

@@ -73,6 +73,20 @@ type HistoryItem struct {
 	ToolCalls  []ToolCall `json:"toolCalls,omitempty"`  // of an assistant
 	ToolCallID string     `json:"toolCallId,omitempty"` // of a tool: the call that this is the result of
 	Name       string     `json:"name,omitempty"`       // of a tool
+	// MessageID is the message of [ListMessages] that the item belongs to: of an
+	// answer and the results of its tools, the agent's message. Empty where nobody
+	// noted it.
+	MessageID string `json:"messageId,omitempty"`
+	// Native is the item as its provider has it; nil where there is nothing
+	// beyond the other fields, which every provider can be told.
+	Native *Native `json:"native,omitempty"`
+}
+
+// Native is what a provider said, in its own words: exact bytes, which go back to
+// it in the next request. Another provider is told the item's other fields.
+type Native struct {
+	Kind  string            `json:"kind"`  // of the provider: whose words these are
+	Items []json.RawMessage `json:"items"` // byte for byte
 }
 
 // ToolCall is a call that a model asks for.
