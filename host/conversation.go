@@ -76,8 +76,8 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 				}
 			})
 		},
-		Absent: func(command string) error { return h.Absent(ctx, command) },
-		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
+		Absent:    func(command string) error { return h.Absent(ctx, command) },
+		Notify:    func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
 		OpenModel: openModel, Models: h.modelCandidates,
 		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
 	})
