@@ -37,6 +37,7 @@ type turn struct {
 	commands []Command
 	locked   *session.Locked
 	live     *session.Live
+	model    models.Model
 	log      *session.TurnLog
 	logError error // the first one: people are told once
 
@@ -119,13 +120,11 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 	for _, n := range t.live.Notices {
 		t.notice(n)
 	}
-	selected, err := t.store.Selected(t.ref)
-	if err != nil {
-		return StoreError(err)
+	if err := t.writable(); err != nil {
+		return err
 	}
-	if selected != "" {
-		return plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", t.ref.ID).
-			WithHint("/live goes back to the conversation").WithDetail("snapshot", selected)
+	if err := t.takeModel(); err != nil {
+		return err
 	}
 	if err := t.adoptMessages(); err != nil {
 		return StoreError(err)
@@ -147,7 +146,7 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 	t.firstOpen = t.live.Doc.List(transcript.ListActivities).Records
 	if err := errors.Join(
 		t.append(transcript.ListMessages, user, t.message),
-		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text}),
+		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text, MessageID: user.ID}),
 		t.describe(text),
 	); err != nil {
 		return StoreError(err)
@@ -165,6 +164,7 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 		return errors.Join(err, log.End(ctx, map[string]any{"status": "error"}))
 	}
 	t.log = log
+	t.tookModel()
 	t.out.Event(Event{Kind: EventTurnStarted, Turn: t.id})
 	return nil
 }
@@ -194,7 +194,7 @@ func (t *turn) recover(ctx context.Context) error {
 		if rest == "" || !asked {
 			continue
 		}
-		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest}); err != nil {
+		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest, MessageID: m.ID}); err != nil {
 			return err
 		}
 	}
@@ -214,7 +214,7 @@ func (t *turn) describe(text string) error {
 	if _ = json.Unmarshal(t.live.Get("cwd"), &cwd); cwd == "" && t.opts.Cwd != "" {
 		err = errors.Join(err, t.live.Set("cwd", t.opts.Cwd))
 	}
-	return errors.Join(err, t.live.Set("model", t.model.Name()))
+	return errors.Join(err, t.live.Set(modelKey, t.model.Name()))
 }
 
 // converse asks the model until it needs no more tools. The text, the
@@ -226,7 +226,7 @@ func (t *turn) converse(ctx context.Context) error {
 		answer, err := t.model.Turn(ctx, models.Request{
 			System: t.opts.System, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
 		}, t.delta)
-		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:]}
+		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:], MessageID: t.message.ID}
 		if err != nil {
 			if said.Content == "" {
 				return err
@@ -239,7 +239,7 @@ func (t *turn) converse(ctx context.Context) error {
 				return err
 			}
 		}
-		said.ToolCalls = callable(answer.ToolCalls)
+		said.ToolCalls, said.Native = callable(answer.ToolCalls), answer.Native
 		if err := t.remember(said); err != nil {
 			return err
 		}
@@ -361,7 +361,11 @@ func (t *turn) append(list string, values ...any) error {
 
 // remember adds an item to what the model knows.
 func (t *turn) remember(item transcript.HistoryItem) error {
-	return t.append(transcript.ListHistory, item)
+	r, err := item.AppendJSON(nil)
+	if err != nil {
+		return err
+	}
+	return t.live.Append(transcript.ListHistory, r)
 }
 
 // history is what the model knows of the conversation.
@@ -412,14 +416,14 @@ func (t *turn) adoptMessages() error {
 		if err != nil {
 			return err
 		}
-		item := transcript.HistoryItem{Role: m.Role, Content: m.Content}
+		item := transcript.HistoryItem{Role: m.Role, Content: m.Content, MessageID: m.ID}
 		switch {
 		case m.Content == "" || m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent:
 			continue
 		case m.Role == transcript.RoleAgent:
 			item.Role = transcript.RoleAssistant
 		}
-		if err := t.append(transcript.ListHistory, item); err != nil {
+		if err := t.remember(item); err != nil {
 			return err
 		}
 	}

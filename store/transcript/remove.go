@@ -202,7 +202,6 @@ func (r *remover) activities() error {
 // piece is what matters here of an item of history.
 type piece struct {
 	toolItem
-	belonging
 	Content string `json:"content"`
 }
 
@@ -240,11 +239,11 @@ func (r *remover) history() error {
 		}
 		turns.mark(pieces, goes)
 	}
-	type toolCall struct {
-		name string
+	type madeCall struct {
+		openCall
 		goes bool
 	}
-	calls := map[string]toolCall{} // the last one of each id
+	calls := map[string]madeCall{} // the last one of each id
 	for i, p := range pieces {
 		if p.Role == RoleTool {
 			call, known := calls[p.ToolCallID]
@@ -253,12 +252,12 @@ func (r *remover) history() error {
 				goes[i] = true
 				r.done.Results++
 			case known && !call.goes && goes[i]:
-				r.mended.insert(start+i, interrupted(openCall{id: p.ToolCallID, name: call.name}))
+				r.mended.insert(start+i, interrupted(call.openCall))
 				r.done.Interrupted++
 			}
 		}
 		for _, c := range p.ToolCalls {
-			calls[c.ID] = toolCall{c.Name, goes[i]}
+			calls[c.ID] = madeCall{openCall{id: c.ID, name: c.Name, message: p.MessageID}, goes[i]}
 		}
 		if goes[i] {
 			r.mended.drop(start + i)

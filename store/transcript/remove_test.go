@@ -35,6 +35,10 @@ func resultOf(message, id string) string {
 	return strings.TrimSuffix(result(id), "}") + fmt.Sprintf(`,"messageId":%q}`, message)
 }
 
+func stoppedOf(message, id string) string {
+	return strings.TrimSuffix(stopped(id), "}") + fmt.Sprintf(`,"messageId":%q}`, message)
+}
+
 func activity(message, id string) string {
 	return fmt.Sprintf(`{"id":%q,"messageId":%q,"status":"completed"}`, id, message)
 }
@@ -114,7 +118,7 @@ func TestRemoveMessages(t *testing.T) {
 		},
 		{
 			name: "a result without its call", messages: split, history: splitHistory, indices: []int{2},
-			wantHistory: []string{splitHistory[0], splitHistory[1], stopped("t"), splitHistory[3]},
+			wantHistory: []string{splitHistory[0], splitHistory[1], stoppedOf("c", "t"), splitHistory[3]},
 			want:        transcript.Removed{Messages: 1, Items: 1, Interrupted: 1},
 		},
 		{
