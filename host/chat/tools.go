@@ -80,7 +80,7 @@ func (t *turn) callAll(ctx context.Context, calls []transcript.ToolCall) error {
 		t.event(session.EventToolCallFinished, map[string]any{"id": call.ID, "status": activity.Status, "text": text})
 		activity.RawOutput = json.RawMessage(record(text))
 		activity.UpdatedAt = t.opts.Now().UnixMilli()
-		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleTool, ToolCallID: call.ID, Name: call.Name, Content: text}); err != nil {
+		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleTool, ToolCallID: call.ID, Name: call.Name, Content: text, MessageID: t.message.ID}); err != nil {
 			return err
 		}
 	}

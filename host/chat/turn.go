@@ -158,7 +158,7 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 	t.firstOpen = t.live.Doc.List(transcript.ListActivities).Records
 	if err := errors.Join(
 		t.append(transcript.ListMessages, user, t.message),
-		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text}),
+		t.remember(transcript.HistoryItem{Role: transcript.RoleUser, Content: text, MessageID: user.ID}),
 		t.describe(text),
 	); err != nil {
 		return StoreError(err)
@@ -208,7 +208,7 @@ func (t *turn) recover(ctx context.Context) error {
 		if rest == "" || !asked {
 			continue
 		}
-		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest}); err != nil {
+		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest, MessageID: m.ID}); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ func (t *turn) converse(ctx context.Context) error {
 		answer, err := t.model.Turn(ctx, models.Request{
 			System: t.system, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
 		}, t.delta)
-		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:]}
+		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:], MessageID: t.message.ID}
 		if err != nil {
 			if said.Content == "" {
 				return err
@@ -253,7 +253,7 @@ func (t *turn) converse(ctx context.Context) error {
 				return err
 			}
 		}
-		said.ToolCalls = callable(answer.ToolCalls)
+		said.ToolCalls, said.Native = callable(answer.ToolCalls), answer.Native
 		if err := t.remember(said); err != nil {
 			return err
 		}
@@ -378,7 +378,11 @@ func (t *turn) append(list string, values ...any) error {
 
 // remember adds an item to what the model knows.
 func (t *turn) remember(item transcript.HistoryItem) error {
-	return t.append(transcript.ListHistory, item)
+	r, err := item.AppendJSON(nil)
+	if err != nil {
+		return err
+	}
+	return t.live.Append(transcript.ListHistory, r)
 }
 
 // history is what the model knows of the conversation.
@@ -429,14 +433,14 @@ func (t *turn) adoptMessages() error {
 		if err != nil {
 			return err
 		}
-		item := transcript.HistoryItem{Role: m.Role, Content: m.Content}
+		item := transcript.HistoryItem{Role: m.Role, Content: m.Content, MessageID: m.ID}
 		switch {
 		case m.Content == "" || m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent:
 			continue
 		case m.Role == transcript.RoleAgent:
 			item.Role = transcript.RoleAssistant
 		}
-		if err := t.append(transcript.ListHistory, item); err != nil {
+		if err := t.remember(item); err != nil {
 			return err
 		}
 	}

@@ -232,6 +232,7 @@ func withStatus(r Record, now Status, old []Status) (Record, bool) {
 // toolItem is what matters here of a history item.
 type toolItem struct {
 	Role       Role   `json:"role"`
+	MessageID  string `json:"messageId"`
 	ToolCallID string `json:"toolCallId"`
 	ToolCalls  []struct {
 		ID   string `json:"id"`
@@ -252,7 +253,8 @@ func readTool(r Record) toolItem {
 // openCall is a tool call whose result has not come yet.
 type openCall struct {
 	id, name string
-	after    int // the position after its item
+	message  string // the id of the message it belongs to
+	after    int    // the position after its item
 	late     bool
 }
 
@@ -295,7 +297,7 @@ func (n *normaliser) history(l *List, spans []span) (edits, error) {
 					open[i].late = true
 				}
 				for _, call := range item.ToolCalls {
-					open = append(open, openCall{id: call.ID, name: call.Name, after: pos + 1})
+					open = append(open, openCall{id: call.ID, name: call.Name, message: item.MessageID, after: pos + 1})
 				}
 			}
 			pos++
@@ -343,7 +345,7 @@ func lastCall(open []openCall, id string) int {
 
 func interrupted(call openCall) Record {
 	// Strings always encode.
-	r, _ := json.Marshal(HistoryItem{Role: RoleTool, Content: Interrupted, ToolCallID: call.id, Name: call.name})
+	r, _ := HistoryItem{Role: RoleTool, Content: Interrupted, ToolCallID: call.id, Name: call.name, MessageID: call.message}.AppendJSON(nil)
 	return r
 }
 
