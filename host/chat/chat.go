@@ -46,6 +46,11 @@ type Options struct {
 	Agent string
 	// Cwd is where the person works; it is stored with a session that has none.
 	Cwd string
+	// OpenModel makes the model with a name, "" being the configured default; nil
+	// leaves a chat with the model that it was opened with.
+	OpenModel func(name string) (models.Model, error)
+	// Models lists the models that are known by name. It may be nil.
+	Models func() []plugin.Candidate
 	// Confirm lists what the model may do only if a person allows it: a verb
 	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy").
 	Confirm []string
@@ -90,7 +95,6 @@ func (l *Line) expected(live *session.Live) error {
 // safe for concurrent use.
 type Chat struct {
 	store *session.Store
-	model models.Model
 	out   Sink
 	opts  Options
 
@@ -101,6 +105,8 @@ type Chat struct {
 	ref      session.Ref
 	revision int64        // of ref, as people last saw it
 	switched *session.Ref // another session to show, not yet told
+	model    models.Model // the one that was used last, or nil
+	chosen   models.Model // the one for the next turn, or nil: the session says
 
 	asked  string       // the id of the call that waits for a person, or ""
 	answer chan verdict // takes the person's answer; it has room for it
@@ -116,7 +122,8 @@ type Chat struct {
 }
 
 // Open makes a chat that shows an existing session. It takes no lock and writes
-// nothing. The caller closes it.
+// nothing. The model is the one that the session goes on with; nil is the one that
+// the session names, or else the default of o.OpenModel. The caller closes it.
 func Open(ctx context.Context, store *session.Store, ref session.Ref, model models.Model, out Sink, o Options) (*Chat, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -125,12 +132,15 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 		o.Commands = func() []Command { return nil }
 	}
 	c := &Chat{
-		store: store, model: model, out: out, opts: o, ref: ref,
+		store: store, chosen: model, out: out, opts: o, ref: ref,
 		sending: make(chan struct{}, 1), question: make(chan string, 1),
 	}
 	live, err := store.Read(ctx, ref)
 	if err != nil {
 		return nil, StoreError(err)
+	}
+	if _, _, err := c.modelFor(live); err != nil {
+		return nil, err
 	}
 	c.revision = live.Revision
 	c.life, c.endLife = context.WithCancelCause(context.WithoutCancel(ctx))

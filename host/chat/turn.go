@@ -39,6 +39,7 @@ type turn struct {
 	commands []Command
 	locked   *session.Locked
 	live     *session.Live
+	model    models.Model
 	log      *session.TurnLog
 	logError error // the first one: people are told once
 
@@ -130,13 +131,11 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 	for _, n := range t.live.Notices {
 		t.notice(n)
 	}
-	selected, err := t.store.Selected(t.ref)
-	if err != nil {
-		return StoreError(err)
+	if err := t.writable(); err != nil {
+		return err
 	}
-	if selected != "" {
-		return plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", t.ref.ID).
-			WithHint("/live goes back to the conversation").WithDetail("snapshot", selected)
+	if err := t.takeModel(); err != nil {
+		return err
 	}
 	if err := t.adoptMessages(); err != nil {
 		return StoreError(err)
@@ -176,6 +175,7 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 		return errors.Join(err, log.End(ctx, map[string]any{"status": "error"}))
 	}
 	t.log = log
+	t.tookModel()
 	t.out.Event(Event{Kind: EventTurnStarted, Turn: t.id})
 	t.told(session.EventTurnStart, map[string]any{
 		"turn": t.id, "n": log.Number, "input": text, "model": t.model.Name(), "userMessageId": user.ID, "messageId": t.message.ID,
@@ -228,7 +228,7 @@ func (t *turn) describe(text string) error {
 	if _ = json.Unmarshal(t.live.Get("cwd"), &cwd); cwd == "" && t.opts.Cwd != "" {
 		err = errors.Join(err, t.live.Set("cwd", t.opts.Cwd))
 	}
-	return errors.Join(err, t.live.Set("model", t.model.Name()))
+	return errors.Join(err, t.live.Set(modelKey, t.model.Name()))
 }
 
 // converse asks the model until it needs no more tools. The text, the
