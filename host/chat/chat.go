@@ -70,8 +70,9 @@ type Line struct {
 	// has another by now, nothing is sent, and the error is a conflict. Nil goes
 	// on from any.
 	Revision *int64
-	// Model answers this line in place of the chat's; nil is the chat's.
-	Model models.Model
+	// Model names the model that answers this line and those after it; "" leaves
+	// it to the chat.
+	Model string
 	// System stands for this turn in place of the chat's instruction.
 	System string
 }

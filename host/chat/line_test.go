@@ -3,6 +3,7 @@ package chat_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,13 +95,28 @@ func TestLineModel(t *testing.T) {
 		emit(models.Delta{Kind: models.DeltaText, Text: "as you like"})
 		return models.Answer{Text: "as you like"}, nil
 	})
-	if err := d.chat.SendLine(t.Context(), chat.Line{Text: "hi", Model: other, System: "Be brief."}); err != nil {
+	d.opts.OpenModel = func(name string) (models.Model, error) {
+		if name == "test/model" {
+			return other, nil
+		}
+		return models.Open(name, models.Config{})
+	}
+	d.open(offline(t))
+	if err := d.chat.SendLine(t.Context(), chat.Line{Text: "hi", Model: "nope/x"}); !errors.Is(err, &plugin.Error{Code: plugin.Usage}) {
+		t.Errorf("an unknown model: %v, want usage", err)
+	}
+	if err := d.chat.SendLine(t.Context(), chat.Line{Text: "hi", Model: "test/model", System: "Be brief."}); err != nil {
 		t.Fatal(err)
 	}
 	if system != "Be brief." || d.live().Doc.Meta.Model != "test/model" {
 		t.Errorf("system %q, model %q: not those of the line", system, d.live().Doc.Meta.Model)
 	}
-	d.equal("the next", []string{`text: You said: "again". This conversation has 2 messages from you; the first was "hi".`}, d.send("again"))
+	if got := d.send("again"); len(got) != 1 || got[0] != "text: as you like" || system != "" {
+		t.Errorf("the next line: %v, with the instruction %q; want the same model, without one", got, system)
+	}
+	if err := d.chat.SendLine(t.Context(), chat.Line{Text: "back", Model: "offline/echo"}); err != nil {
+		t.Fatal(err)
+	}
 	var last chat.Event
 	d.shown.on = func(e chat.Event) {
 		if e.Kind == chat.EventTurnEnded {

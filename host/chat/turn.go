@@ -34,7 +34,6 @@ type turn struct {
 	*Chat
 	id       string
 	ref      session.Ref
-	model    models.Model
 	system   string
 	commands []Command
 	locked   *session.Locked
@@ -56,10 +55,7 @@ type turn struct {
 // turn runs one turn, then what the model queued for its end, and tells the
 // plugins.
 func (c *Chat) turn(ctx context.Context, l Line) error {
-	t := &turn{Chat: c, id: uuid.NewString(), ref: c.Ref(), model: c.model, system: cmp.Or(l.System, c.opts.System), commands: c.opts.Commands()}
-	if l.Model != nil {
-		t.model = l.Model
-	}
+	t := &turn{Chat: c, id: uuid.NewString(), ref: c.Ref(), system: cmp.Or(l.System, c.opts.System), commands: c.opts.Commands()}
 	err := t.run(ctx, l)
 	switch {
 	case t.log == nil && ctx.Err() != nil:
@@ -134,7 +130,7 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	if err := t.takeModel(); err != nil {
+	if err := t.takeModel(l.Model); err != nil {
 		return err
 	}
 	if err := t.adoptMessages(); err != nil {
