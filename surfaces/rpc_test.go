@@ -38,7 +38,7 @@ func TestLowerRPC(t *testing.T) {
 		{"no words", "", `{"argv":[]}`, nil, "", false, `argv is empty; give a verb and its words, such as ["save"]`},
 		{"words that are none", "", `{"argv":["drop",1]}`, nil, "", false, "argv: number is not a string"},
 		{"a list as params", "", `["list"]`, nil, "", false, `["list"] is not a JSON object; send one JSON object such as {"name": "v1"}`},
-		{"a field too many", "", `{"argv":["list"],"cwd":"/"}`, nil, "", false, `unknown field "cwd": it takes argv, agent, project, session`},
+		{"a field too many", "", `{"argv":["list"],"cwd":"/"}`, nil, "", false, `unknown field "cwd": it takes argv, agent, project, session, input`},
 		{"a misspelt field", "", `{"argv":["list"],"sesion":"s"}`, nil, "", false, `unknown field "sesion": it takes argv, agent, project, session, input; did you mean session?`},
 		{"a field in another case", "", `{"argv":["list"],"Session":"s"}`, nil, "", false, `unknown field "Session": it takes argv, agent, project, session, input; did you mean session?`},
 		{"an empty project", "", `{"argv":["list"],"project":""}`, nil, "", false, "project is empty; leave it out for the default"},

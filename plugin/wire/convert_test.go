@@ -62,8 +62,8 @@ func fill(v reflect.Value, n *int, text func(n int) string) {
 		fill(v.Elem(), n, text)
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if field.Type() == reflect.TypeFor[error]() {
-				continue // a cause stays behind
+			if field.Kind() == reflect.Interface {
+				continue // a cause stays behind, and what is streamed crosses for itself
 			}
 			fill(field, n, text)
 		}
