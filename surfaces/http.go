@@ -35,11 +35,14 @@ type HTTPCommand struct {
 	Documented bool
 }
 
-// HTTPRoute is one method and path template that leads to a verb. It is one of
-// an [HTTPTable] and never changes.
+// HTTPRoute is one method and path template that leads to a verb, or to an
+// endpoint of the server's own. It is one of an [HTTPTable] and never changes.
 type HTTPRoute struct {
-	Method  string
-	Path    string // the template: "/sess/trash/restore", "/sessions/{id}/snapshots"
+	Method string
+	Path   string // the template: "/sess/trash/restore", "/sessions/{id}/snapshots"
+	// Own is the server's own endpoint; Command and Verb are nil then, and what
+	// lowers and renders is not for it.
+	Own     *HTTPOperation
 	Command *plugin.Spec
 	Verb    *plugin.Verb
 	// Alias says that the path has another name of the verb in it.
@@ -76,33 +79,31 @@ type HTTPTable struct {
 	bySize   map[int][]*HTTPRoute // by the number of segments, literal ones first
 }
 
-// NewHTTPTable lays out the routes of the commands: GET for a verb that only
-// reads, POST for another one, by each of its names, and what the Specs declare
-// beside. Of two routes of the same method and shape the first stays; what was
-// left out, and why, is returned as one line each.
-func NewHTTPTable(commands []HTTPCommand) (table *HTTPTable, problems []string) {
+// NewHTTPTable lays out the server's own endpoints, and the routes of the
+// commands: GET for a verb that only reads, POST for another one, by each of its
+// names, and what the Specs declare beside. Of two routes of the same method and
+// shape the first stays; what was left out, and why, is returned as one line each.
+func NewHTTPTable(own []HTTPOperation, commands []HTTPCommand) (table *HTTPTable, problems []string) {
 	t := &HTTPTable{commands: slices.Clone(commands), bySize: map[int][]*HTTPRoute{}}
 	taken := map[string]string{}
+	add := func(r *HTTPRoute, owner string, on bool) {
+		shape := r.shape()
+		if by, ok := taken[shape]; ok {
+			problems = append(problems, fmt.Sprintf("%s %s of %s: the route is one of %s already", r.Method, r.Path, owner, by))
+			return
+		}
+		taken[shape] = owner
+		if on {
+			t.routes = append(t.routes, r)
+			t.bySize[len(r.segments)] = append(t.bySize[len(r.segments)], r)
+		}
+	}
+	for i := range own {
+		add(&HTTPRoute{Method: own[i].Method, Path: own[i].Path, Own: &own[i], segments: parseTemplatePath(own[i].Path)}, "the gateway", true)
+	}
 	for _, c := range t.commands {
 		for _, r := range c.routes(&problems) {
-			var shape strings.Builder
-			shape.WriteString(r.Method)
-			for _, s := range r.segments {
-				if s.param {
-					shape.WriteString("/{}")
-				} else {
-					shape.WriteString("/" + s.text)
-				}
-			}
-			if by, ok := taken[shape.String()]; ok {
-				problems = append(problems, fmt.Sprintf("%s %s of %s: the route is one of %s already", r.Method, r.Path, c.Spec.Command, by))
-				continue
-			}
-			taken[shape.String()] = c.Spec.Command
-			if c.Off == "" {
-				t.routes = append(t.routes, r)
-				t.bySize[len(r.segments)] = append(t.bySize[len(r.segments)], r)
-			}
+			add(r, c.Spec.Command, c.Off == "")
 		}
 	}
 	for _, routes := range t.bySize {
@@ -121,7 +122,22 @@ func NewHTTPTable(commands []HTTPCommand) (table *HTTPTable, problems []string) 
 	return t, problems
 }
 
-// Routes lists the routes that are on, in the order of the Specs.
+// shape is what two routes that serve the same requests have in common.
+func (r *HTTPRoute) shape() string {
+	var b strings.Builder
+	b.WriteString(r.Method)
+	for _, s := range r.segments {
+		if s.param {
+			b.WriteString("/{}")
+		} else {
+			b.WriteString("/" + s.text)
+		}
+	}
+	return b.String()
+}
+
+// Routes lists the routes that are on: the server's own, then those of the
+// commands in the order of the Specs.
 func (t *HTTPTable) Routes() []*HTTPRoute { return slices.Clone(t.routes) }
 
 // routes makes the routes of one command.

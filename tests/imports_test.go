@@ -38,6 +38,7 @@ var arrows = []arrowRow{
 	{"host/server", []string{"plugin", "surfaces"}, "mounts what the surfaces derive; what answers is handed to it"},
 	{"host/supervise", []string{"plugin", "plugin/wire"}, "starts and watches processes, whatever they do"},
 	{"plugin", []string{"store/transcript"}, "the contract shares the record types and nothing else"},
+	{"plugin/change", []string{"plugin", "store/chunk", "store/transcript"}, "the way back of a change, for every plugin that makes one; chunks cross the boundary as frames"},
 	{"plugin/sess", []string{"dispatch", "plugin", "plugin/wire", "store/snapshot", "store/transcript"}, "owns the named pool and reaches live sessions through plugin.Runtime alone"},
 	{"plugin/upstream", []string{"plugin"}, "talks to a model's provider, for the host's kinds of models and for plugins that bring one"},
 	{"plugin/wire", []string{"plugin", "plugin/wire/pluginv1", "store/transcript"}, "carries the contract; adds no meaning"},

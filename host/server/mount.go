@@ -23,7 +23,8 @@ import (
 	"sess/surfaces"
 )
 
-// endpoint is a route of the server itself.
+// endpoint is a route of the server itself. Its path may have parameters, as in
+// "/sessions/{id}": echo's Param has them.
 type endpoint struct {
 	method, path string
 	// open endpoints are served without a token.
@@ -33,7 +34,8 @@ type endpoint struct {
 
 // mount puts everything on one router: the server's own endpoints, which no
 // plugin can take, and for the rest the commands' routes, which may change at
-// any time.
+// any time, with those endpoints among them whose paths have parameters: there a
+// literal segment wins.
 func (s *Server) mount() {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
@@ -43,7 +45,9 @@ func (s *Server) mount() {
 	e.Pre(s.around, s.guard)
 	byPath := map[string][]endpoint{}
 	for _, ep := range s.fixed {
-		byPath[ep.path] = append(byPath[ep.path], ep)
+		if !strings.Contains(ep.path, "{") {
+			byPath[ep.path] = append(byPath[ep.path], ep)
+		}
 	}
 	for path, eps := range byPath {
 		e.RouteNotFound(path, oneOf(path, eps)) // whatever the method
@@ -333,10 +337,11 @@ func (s *Server) mounted(ctx context.Context) *mounts {
 			m.tools.Off[c.Spec.ToolName()] = settingOf(c, "exposeTool")
 		}
 	}
+	own := slices.DeleteFunc(s.operations(m), func(op surfaces.HTTPOperation) bool { return !strings.Contains(op.Path, "{") })
 	var problems []string
-	m.table, problems = surfaces.NewHTTPTable(list)
+	m.table, problems = surfaces.NewHTTPTable(own, list)
 	for _, r := range m.table.Routes() {
-		if slices.ContainsFunc(s.fixed, func(ep endpoint) bool { return ep.path == r.Path }) {
+		if r.Own == nil && slices.ContainsFunc(s.fixed, func(ep endpoint) bool { return ep.path == r.Path }) {
 			problems = append(problems, fmt.Sprintf("%s %s of %s: the path is the gateway's own", r.Method, r.Path, r.Command.Command))
 		}
 	}
@@ -377,6 +382,9 @@ func (s *Server) serveCommand(c echo.Context) error {
 		}
 		return &statusError{status: failure.Status, allow: failure.Allow, err: failure.Err}
 	}
+	if route.Own != nil {
+		return s.serveOwn(c, route, params)
+	}
 	body, err := s.body(c)
 	if err != nil {
 		return err
@@ -389,6 +397,22 @@ func (s *Server) serveCommand(c echo.Context) error {
 		return s.dispatch(r.Context(), route.Command, callOf(r.Context(), plugin.CallerHTTP, lowered))
 	})
 	return s.send(c, route.Render(r.URL.RequestURI(), result, err))
+}
+
+// serveOwn serves an endpoint of the server itself whose path has parameters.
+func (s *Server) serveOwn(c echo.Context, route *surfaces.HTTPRoute, params map[string]string) error {
+	var names, values []string
+	for name, value := range params {
+		names, values = append(names, name), append(values, value)
+	}
+	c.SetParamNames(names...)
+	c.SetParamValues(values...)
+	for _, ep := range s.fixed { // a test sees to it that each operation is one
+		if ep.method == route.Method && ep.path == route.Path {
+			return ep.serve(c)
+		}
+	}
+	return plugin.Errorf(plugin.Internal, "nobody serves %s %s", route.Method, route.Path)
 }
 
 // absent says why the command that a path begins with is not there now, as the
