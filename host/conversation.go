@@ -21,7 +21,7 @@ import (
 type ChatOptions struct {
 	Agent, Project, Session string
 	Cwd                     string
-	Model                   string // provider/model; "" is the configured one
+	Model                   string // provider/model; "" is the session's own, or else the configured one
 	Out                     chat.Sink
 	// Paced lets the offline model write at a speed that a person can follow.
 	Paced bool
@@ -33,9 +33,14 @@ const pace = 12 * time.Millisecond
 // OpenChat opens a chat on a session, and makes it where it does not exist: the
 // one that is named, or where none is named and none is active a new one.
 func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
-	model, err := models.Open(o.Model, h.models(o.Paced))
-	if err != nil {
-		return nil, err
+	openModel := func(name string) (models.Model, error) { return models.Open(name, h.models(o.Paced)) }
+	var model models.Model
+	if o.Model != "" {
+		m, err := openModel(o.Model)
+		if err != nil {
+			return nil, err
+		}
+		model = m
 	}
 	ref, err := h.ensure(ctx, plugin.SessionRef{Project: o.Project, ID: o.Session})
 	if err != nil {
@@ -71,9 +76,10 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 				}
 			})
 		},
-		Absent: func(command string) error { return h.Absent(ctx, command) },
-		Notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
-		Agent:  o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
+		Absent:    func(command string) error { return h.Absent(ctx, command) },
+		Notify:    func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
+		OpenModel: openModel, Models: h.modelCandidates,
+		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
 	})
 	return c, err
 }
@@ -160,14 +166,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		}
 		return out, nil
 	case "model":
-		out := []plugin.Candidate{{Value: h.Config().Models.Default, Help: "the configured default"}}
-		for _, id := range slices.Sorted(maps.Keys(h.Config().Models.Providers)) {
-			model := h.Config().Models.Providers[id].Model
-			if name := id + "/" + model; model != "" && name != out[0].Value {
-				out = append(out, plugin.Candidate{Value: name})
-			}
-		}
-		return out, nil
+		return h.modelCandidates(), nil
 	case "plugin":
 		var out []plugin.Candidate
 		for _, p := range h.plugins() {
@@ -189,4 +188,17 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		}
 	}
 	return nil, fmt.Errorf("nobody completes %q", req.Kind)
+}
+
+// modelCandidates are the models that the configuration knows by name.
+func (h *Host) modelCandidates() []plugin.Candidate {
+	config := h.Config().Models
+	out := []plugin.Candidate{{Value: cmp.Or(config.Default, models.Default), Help: "the configured default"}}
+	for _, id := range slices.Sorted(maps.Keys(config.Providers)) {
+		model := config.Providers[id].Model
+		if name := id + "/" + model; model != "" && name != out[0].Value {
+			out = append(out, plugin.Candidate{Value: name})
+		}
+	}
+	return out
 }

@@ -39,7 +39,7 @@ type Description struct {
 	Build string `json:"build"`
 	// API lists the versions of this contract that the plugin speaks.
 	API []string `json:"api"`
-	// Abilities lists optional services: "provider".
+	// Abilities lists optional services: [AbilityProvider].
 	Abilities []string `json:"abilities,omitempty"`
 }
 

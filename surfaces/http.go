@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -35,11 +36,14 @@ type HTTPCommand struct {
 	Documented bool
 }
 
-// HTTPRoute is one method and path template that leads to a verb. It is one of
-// an [HTTPTable] and never changes.
+// HTTPRoute is one method and path template that leads to a verb, or to an
+// endpoint of the server's own. It is one of an [HTTPTable] and never changes.
 type HTTPRoute struct {
-	Method  string
-	Path    string // the template: "/sess/trash/restore", "/sessions/{id}/snapshots"
+	Method string
+	Path   string // the template: "/sess/trash/restore", "/sessions/{id}/snapshots"
+	// Own is the server's own endpoint; Command and Verb are nil then, and what
+	// lowers and renders is not for it.
+	Own     *HTTPOperation
 	Command *plugin.Spec
 	Verb    *plugin.Verb
 	// Alias says that the path has another name of the verb in it.
@@ -76,33 +80,31 @@ type HTTPTable struct {
 	bySize   map[int][]*HTTPRoute // by the number of segments, literal ones first
 }
 
-// NewHTTPTable lays out the routes of the commands: GET for a verb that only
-// reads, POST for another one, by each of its names, and what the Specs declare
-// beside. Of two routes of the same method and shape the first stays; what was
-// left out, and why, is returned as one line each.
-func NewHTTPTable(commands []HTTPCommand) (table *HTTPTable, problems []string) {
+// NewHTTPTable lays out the server's own endpoints, and the routes of the
+// commands: GET for a verb that only reads, POST for another one, by each of its
+// names, and what the Specs declare beside. Of two routes of the same method and
+// shape the first stays; what was left out, and why, is returned as one line each.
+func NewHTTPTable(own []HTTPOperation, commands []HTTPCommand) (table *HTTPTable, problems []string) {
 	t := &HTTPTable{commands: slices.Clone(commands), bySize: map[int][]*HTTPRoute{}}
 	taken := map[string]string{}
+	add := func(r *HTTPRoute, owner string, on bool) {
+		shape := r.shape()
+		if by, ok := taken[shape]; ok {
+			problems = append(problems, fmt.Sprintf("%s %s of %s: the route is one of %s already", r.Method, r.Path, owner, by))
+			return
+		}
+		taken[shape] = owner
+		if on {
+			t.routes = append(t.routes, r)
+			t.bySize[len(r.segments)] = append(t.bySize[len(r.segments)], r)
+		}
+	}
+	for i := range own {
+		add(&HTTPRoute{Method: own[i].Method, Path: own[i].Path, Own: &own[i], segments: parseTemplatePath(own[i].Path)}, "the gateway", true)
+	}
 	for _, c := range t.commands {
 		for _, r := range c.routes(&problems) {
-			var shape strings.Builder
-			shape.WriteString(r.Method)
-			for _, s := range r.segments {
-				if s.param {
-					shape.WriteString("/{}")
-				} else {
-					shape.WriteString("/" + s.text)
-				}
-			}
-			if by, ok := taken[shape.String()]; ok {
-				problems = append(problems, fmt.Sprintf("%s %s of %s: the route is one of %s already", r.Method, r.Path, c.Spec.Command, by))
-				continue
-			}
-			taken[shape.String()] = c.Spec.Command
-			if c.Off == "" {
-				t.routes = append(t.routes, r)
-				t.bySize[len(r.segments)] = append(t.bySize[len(r.segments)], r)
-			}
+			add(r, c.Spec.Command, c.Off == "")
 		}
 	}
 	for _, routes := range t.bySize {
@@ -121,7 +123,22 @@ func NewHTTPTable(commands []HTTPCommand) (table *HTTPTable, problems []string) 
 	return t, problems
 }
 
-// Routes lists the routes that are on, in the order of the Specs.
+// shape is what two routes that serve the same requests have in common.
+func (r *HTTPRoute) shape() string {
+	var b strings.Builder
+	b.WriteString(r.Method)
+	for _, s := range r.segments {
+		if s.param {
+			b.WriteString("/{}")
+		} else {
+			b.WriteString("/" + s.text)
+		}
+	}
+	return b.String()
+}
+
+// Routes lists the routes that are on: the server's own, then those of the
+// commands in the order of the Specs.
 func (t *HTTPTable) Routes() []*HTTPRoute { return slices.Clone(t.routes) }
 
 // routes makes the routes of one command.
@@ -414,6 +431,9 @@ type HTTPInput struct {
 	Params map[string]string // of the path, from Match
 	Query  string            // as it stands in the request line, without "?"
 	Body   []byte            // one JSON object, or nothing
+	// Content is the body where it is the input of a verb that reads one: then the
+	// fields are in the query. It is nil otherwise.
+	Content io.Reader
 }
 
 // Lower turns a request into a call. The fields of GET and DELETE are those of
@@ -428,10 +448,21 @@ func (r *HTTPRoute) Lower(in HTTPInput) (Lowered, error) {
 	if err := r.fill(in.Params, fields); err != nil {
 		return Lowered{}, err
 	}
-	return Lower(r.Command, r.Verb.Name, fields)
+	l, err := Lower(r.Command, r.Verb.Name, fields)
+	if err == nil && in.Content != nil {
+		if l.Input != nil {
+			return Lowered{}, plugin.Errorf(plugin.Usage, "%s is given, and a body as well", plugin.FieldInput).
+				WithHint("give one of them").WithDetail("field", plugin.FieldInput)
+		}
+		l.Input = in.Content
+	}
+	return l, err
 }
 
 func (r *HTTPRoute) fields(in HTTPInput) (map[string]any, error) {
+	if in.Content != nil {
+		return r.parseQuery(in.Query)
+	}
 	if r.InQuery() {
 		if len(bytes.TrimSpace(in.Body)) > 0 {
 			return nil, plugin.Errorf(plugin.Usage, "%s %s takes no body", r.Method, r.Path).WithHint("give the fields in the query, as in ?name=value")
@@ -479,8 +510,8 @@ func (r *HTTPRoute) parseQuery(query string) (map[string]any, error) {
 
 // takesList reports whether a field of the verb takes more than one value.
 func (r *HTTPRoute) takesList(field string) bool {
-	for i := range r.Verb.Flags {
-		if f := &r.Verb.Flags[i]; f.Field() == field {
+	for f := range r.Verb.ObjectFlags() {
+		if f.Field() == field {
 			return f.Type == plugin.TypeStrings || f.Type == plugin.TypeMap
 		}
 	}

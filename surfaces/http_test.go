@@ -32,7 +32,7 @@ func httpSpec(tb testing.TB) *plugin.Spec {
 
 func httpTable(tb testing.TB) *surfaces.HTTPTable {
 	tb.Helper()
-	table, problems := surfaces.NewHTTPTable([]surfaces.HTTPCommand{{Spec: httpSpec(tb), Documented: true}})
+	table, problems := surfaces.NewHTTPTable(nil, []surfaces.HTTPCommand{{Spec: httpSpec(tb), Documented: true}})
 	if problems != nil {
 		tb.Fatalf("NewHTTPTable: %q", problems)
 	}
@@ -151,7 +151,7 @@ func TestNewHTTPTableLeavesOut(t *testing.T) {
 	for _, tt := range tests {
 		s := spec(t)
 		s.Routes = []plugin.Route{tt.route, declared("GET", "/y", "list")}
-		table, problems := surfaces.NewHTTPTable([]surfaces.HTTPCommand{{Spec: s}})
+		table, problems := surfaces.NewHTTPTable(nil, []surfaces.HTTPCommand{{Spec: s}})
 		want := []string{tt.route.Method + " " + tt.route.Path + " of sess: " + tt.want}
 		if diff := cmp.Diff(want, problems); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", tt.route, diff)
@@ -159,6 +159,45 @@ func TestNewHTTPTableLeavesOut(t *testing.T) {
 		if got := lowerHTTP(t, table, "GET", "/y", ""); got != "list" {
 			t.Errorf("the route beside %+v: %s", tt.route, got)
 		}
+	}
+}
+
+// The server's own endpoints come before the commands' routes of the same shape,
+// a literal segment wins over a parameter whoever declares it, and what a path
+// has is told for all of its methods.
+func TestHTTPTableOfOwnEndpoints(t *testing.T) {
+	t.Parallel()
+	own := []surfaces.HTTPOperation{
+		{Method: "GET", Path: "/sess/{id}", ID: "one"},
+		{Method: "PUT", Path: "/sess/{id}", ID: "put"},
+		{Method: "GET", Path: "/sessions/{key}/snapshots", ID: "first"},
+	}
+	table, problems := surfaces.NewHTTPTable(own, []surfaces.HTTPCommand{{Spec: httpSpec(t)}})
+	if diff := cmp.Diff([]string{"GET /sessions/{id}/snapshots of sess: the route is one of the gateway already"}, problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	for _, tt := range []struct{ method, path, own, param string }{
+		{"GET", "/sess/a%2Fb", "one", "a/b"},
+		{"HEAD", "/sess/x", "one", "x"},
+		{"GET", "/sess/list", "", ""},
+		{"PUT", "/sess/list", "put", "list"},
+		{"GET", "/sessions/s/snapshots", "first", "s"},
+	} {
+		route, params, failure := table.Match(tt.method, tt.path)
+		if failure != nil {
+			t.Errorf("Match(%s, %s): %v", tt.method, tt.path, failure.Err)
+			continue
+		}
+		got := ""
+		if route.Own != nil {
+			got = route.Own.ID
+		}
+		if got != tt.own || params["id"]+params["key"] != tt.param {
+			t.Errorf("Match(%s, %s) is the endpoint %q with %q, want %q with %q", tt.method, tt.path, got, params, tt.own, tt.param)
+		}
+	}
+	if _, _, failure := table.Match("DELETE", "/sess/list"); failure == nil || !slices.Equal(failure.Allow, []string{"GET", "HEAD", "PUT"}) {
+		t.Errorf("DELETE of a path that both have: %+v", failure)
 	}
 }
 

@@ -19,6 +19,8 @@ type HTTPOperation struct {
 	Description  string
 	// Open endpoints are served without a token.
 	Open bool
+	// Parameters are those of the query and the headers; the path names its own.
+	Parameters []HTTPParameter
 	// Request is the JSON Schema of the body; nil where there is none.
 	Request json.RawMessage
 	// Status is that of success, 0 means 200; Type is the media type of its body,
@@ -29,6 +31,15 @@ type HTTPOperation struct {
 	// Failure is the JSON Schema of the body of an error; nil means the one that
 	// all routes have, which FailureRef refers to.
 	Failure json.RawMessage
+}
+
+// HTTPParameter is a parameter of an endpoint that no Spec declares.
+type HTTPParameter struct {
+	Name     string
+	In       string // "query" or "header"
+	Help     string
+	Type     string // of JSON Schema; "" means "string"
+	Required bool
 }
 
 // FailureRef is the schema of the body of an error.
@@ -54,7 +65,7 @@ func OpenAPI(version string, table *HTTPTable, own []HTTPOperation) []byte {
 		add(own[i].Path, own[i].Method, own[i].operation())
 	}
 	for _, r := range table.routes {
-		if r.Alias || r.Verb.ByHand {
+		if r.Own != nil || r.Alias || r.Verb.ByHand {
 			continue
 		}
 		if !slices.ContainsFunc(tags, func(t tag) bool { return t.Name == r.Command.Command }) {
@@ -134,10 +145,39 @@ func (o *HTTPOperation) operation() map[string]any {
 	if o.Open {
 		op["security"] = []any{}
 	}
+	if parameters := o.parameters(); parameters != nil {
+		op["parameters"] = parameters
+	}
 	if o.Request != nil {
 		op["requestBody"] = map[string]any{"required": true, "content": jsonContent(o.Request)}
 	}
 	return op
+}
+
+// parameters describes those of the path, the query and the headers.
+func (o *HTTPOperation) parameters() []any {
+	var all []any
+	for _, s := range parseTemplatePath(o.Path) {
+		if s.param {
+			all = append(all, pathParameter(s.text))
+		}
+	}
+	for _, p := range o.Parameters {
+		kind := p.Type
+		if kind == "" {
+			kind = "string"
+		}
+		one := map[string]any{"name": p.Name, "in": p.In, "description": p.Help, "schema": &schema{Type: kind}}
+		if p.Required {
+			one["required"] = true
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func pathParameter(name string) any {
+	return map[string]any{"name": name, "in": "path", "required": true, "schema": &schema{Type: "string"}}
 }
 
 func responses(status int, success map[string]any) map[string]any {
@@ -167,9 +207,7 @@ func (r *HTTPRoute) operation() map[string]any {
 	}
 	var parameters []any
 	for _, name := range r.params {
-		parameters = append(parameters, map[string]any{
-			"name": name, "in": "path", "required": true, "schema": &schema{Type: "string"},
-		})
+		parameters = append(parameters, pathParameter(name))
 	}
 	fields := r.operationFields()
 	if r.InQuery() {
@@ -268,7 +306,7 @@ func (r *HTTPRoute) operationFields() []operationField {
 			}
 		}
 	}
-	for _, a := range r.Verb.Args {
+	for a := range r.Verb.ObjectArgs() {
 		name := plugin.Camel(a.Name)
 		if made(name) {
 			continue
@@ -282,9 +320,11 @@ func (r *HTTPRoute) operationFields() []operationField {
 		}
 		add(operationField{name, s, a.Help, a.Required})
 	}
-	for i := range r.Verb.Flags {
-		f := &r.Verb.Flags[i]
-		if f.Internal || made(f.Field()) || f.Confirm && r.InQuery() { // text confirms nothing
+	if r.Verb.Input != "" {
+		add(operationField{plugin.FieldInput, &schema{Type: "string"}, inputHelp, false})
+	}
+	for f := range r.Verb.ObjectFlags() {
+		if made(f.Field()) || f.Confirm && r.InQuery() { // text confirms nothing
 			continue
 		}
 		s := flagSchema(f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -45,12 +46,49 @@ type Options struct {
 	Agent string
 	// Cwd is where the person works; it is stored with a session that has none.
 	Cwd string
+	// OpenModel makes the model with a name, "" being the configured default; nil
+	// leaves a chat with the model that it was opened with.
+	OpenModel func(name string) (models.Model, error)
+	// Models lists the models that are known by name. It may be nil.
+	Models func() []plugin.Candidate
 	// Confirm lists what the model may do only if a person allows it: a verb
 	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy").
 	Confirm []string
 	// System is the instruction that the model gets before the conversation.
 	System string
+	// Follow is told of everything that goes into the event logs of the turns, in
+	// order and with the same fields. It may be nil, and must not block.
+	Follow func(kind string, fields any)
 	Now    func() time.Time // nil means time.Now
+}
+
+// Line is a line for a chat, with what its sender says about it. Without the
+// rest, Text alone is what a person types.
+type Line struct {
+	Text string
+	// Revision is that of the session as the sender knows it. Where the session
+	// has another by now, nothing is sent, and the error is a conflict. Nil goes
+	// on from any.
+	Revision *int64
+	// Model names the model that answers this line and those after it; "" leaves
+	// it to the chat.
+	Model string
+	// System stands for this turn in place of the chat's instruction.
+	System string
+}
+
+// expected refuses a line for a state of the session that is no more.
+func (l *Line) expected(live *session.Live) error {
+	if l.Revision == nil || *l.Revision == live.Revision {
+		return nil
+	}
+	what := "changed elsewhere"
+	if live.NoteRevision > *l.Revision && live.Note != "" {
+		what = "replaced: " + live.Note
+	}
+	return plugin.Errorf(plugin.Conflict, "session %s: this conversation was %s; it has revision %d and %d messages now, not revision %d",
+		live.Ref.ID, what, live.Revision, live.Doc.Meta.Messages, *l.Revision).
+		WithHint("read it anew, then send the message again").WithDetail("revision", strconv.FormatInt(live.Revision, 10))
 }
 
 // Chat runs turns and commands on the session that it shows. Send may be called
@@ -58,7 +96,6 @@ type Options struct {
 // safe for concurrent use.
 type Chat struct {
 	store *session.Store
-	model models.Model
 	out   Sink
 	opts  Options
 
@@ -69,6 +106,8 @@ type Chat struct {
 	ref      session.Ref
 	revision int64        // of ref, as people last saw it
 	switched *session.Ref // another session to show, not yet told
+	model    models.Model // the one that was used last, or nil
+	chosen   models.Model // the one for the next turn, or nil: the session says
 
 	asked  string       // the id of the call that waits for a person, or ""
 	answer chan verdict // takes the person's answer; it has room for it
@@ -84,7 +123,8 @@ type Chat struct {
 }
 
 // Open makes a chat that shows an existing session. It takes no lock and writes
-// nothing. The caller closes it.
+// nothing. The model is the one that the session goes on with; nil is the one that
+// the session names, or else the default of o.OpenModel. The caller closes it.
 func Open(ctx context.Context, store *session.Store, ref session.Ref, model models.Model, out Sink, o Options) (*Chat, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -93,12 +133,15 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 		o.Commands = func() []Command { return nil }
 	}
 	c := &Chat{
-		store: store, model: model, out: out, opts: o, ref: ref,
+		store: store, chosen: model, out: out, opts: o, ref: ref,
 		sending: make(chan struct{}, 1), question: make(chan string, 1),
 	}
 	live, err := store.Read(ctx, ref)
 	if err != nil {
 		return nil, StoreError(err)
+	}
+	if _, _, err := c.modelFor(live); err != nil {
+		return nil, err
 	}
 	c.revision = live.Revision
 	c.life, c.endLife = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -127,6 +170,11 @@ func (c *Chat) Switch(ref session.Ref) {
 // a program can tell. When ctx ends during a turn, what came until then is kept
 // and durable before Send returns the context's error.
 func (c *Chat) Send(ctx context.Context, line string) error {
+	return c.SendLine(ctx, Line{Text: line})
+}
+
+// SendLine is [Chat.Send] for a line about which more is said.
+func (c *Chat) SendLine(ctx context.Context, line Line) error {
 	select {
 	case c.sending <- struct{}{}:
 		defer func() { <-c.sending }()
@@ -138,15 +186,17 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	c.follow(ctx)
 	var err error
 	inJSON := false
-	switch text := strings.TrimSpace(line); {
-	case text == "":
-	case strings.HasPrefix(text, "//"):
-		err = c.turn(ctx, text[1:])
-	case surfaces.IsSlash(text):
-		inJSON, err = c.slash(ctx, text)
+	line.Text = strings.TrimSpace(line.Text)
+	switch {
+	case line.Text == "":
+	case strings.HasPrefix(line.Text, "//"):
+		line.Text = line.Text[1:]
+		err = c.turn(ctx, line)
+	case surfaces.IsSlash(line.Text):
+		inJSON, err = c.command(ctx, line)
 	default:
-		c.doubt(text)
-		err = c.turn(ctx, text)
+		c.doubt(line.Text)
+		err = c.turn(ctx, line)
 	}
 	c.showNotices()
 	_, coded := errors.AsType[*plugin.Error](err)
@@ -156,6 +206,20 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	e := plugin.AsError(err)
 	c.out.Event(Event{Kind: EventError, Err: e, JSON: inJSON})
 	return e
+}
+
+// command answers a line that is a command; see slash for what it returns.
+func (c *Chat) command(ctx context.Context, line Line) (inJSON bool, err error) {
+	if line.Revision != nil {
+		live, err := c.store.Read(ctx, c.Ref())
+		if err != nil {
+			return false, StoreError(err)
+		}
+		if err := line.expected(live); err != nil {
+			return false, err
+		}
+	}
+	return c.slash(ctx, line.Text)
 }
 
 // Close waits until the plugins have been told of all turns, or ctx ends, and

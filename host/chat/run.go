@@ -133,7 +133,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 			answers = nil
 		case call = <-c.question:
 			if !in.person() {
-				_ = c.decide(call, unasked) // if it waits no more, all is well
+				_ = c.Decline(call) // if it waits no more, all is well
 				break
 			}
 			s.ask(question)
@@ -153,9 +153,12 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 
 func (c *Chat) greet(ctx context.Context) {
 	ref := c.Ref()
-	text := fmt.Sprintf("session %s of project %s, model %s", ref.ID, ref.Project, c.model.Name())
-	if live, err := c.store.Read(ctx, ref); err == nil && live.Doc.Meta.Messages > 0 {
-		text += fmt.Sprintf("; going on with %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)
+	text := fmt.Sprintf("session %s of project %s", ref.ID, ref.Project)
+	if live, err := c.store.Read(ctx, ref); err == nil {
+		text += ", model " + c.modelName(live)
+		if live.Doc.Meta.Messages > 0 {
+			text += fmt.Sprintf("; going on with %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)
+		}
 	}
 	c.emit(Event{Kind: EventNotice, Text: text})
 	c.emit(Event{Kind: EventNotice, Text: "/help lists the commands, Ctrl-D leaves"})

@@ -23,7 +23,7 @@ func TestRunOfAPipe(t *testing.T) {
 	}{
 		{"every line is a turn or command", "hi\r\n/pad save v1\n\n  ho", []string{"text: " + first, "answer: saved v1", "text: " + seen("ho", 2, "hi")}, ""},
 		{"a command that fails is told by the exit", "/pad load v9\nhi\n", []string{"error: not_found: there is no v9; save it first", "text: " + first}, plugin.NotFound},
-		{"the last failure counts", "fail\n/nope\n", []string{"error: unavailable: offline/echo failed because it was told to; say something else", "error: usage: unknown command /nope; the commands are /help, /session, /events, /tools, /live, /exit, /quit, /pad, /snapshot, /new"}, plugin.Usage},
+		{"the last failure counts", "fail\n/nope\n", []string{"error: unavailable: offline/echo failed because it was told to; say something else", "error: usage: unknown command /nope; the commands are /help, /session, /events, /model, /tools, /live, /exit, /quit, /pad, /snapshot, /new"}, plugin.Usage},
 		{"exit leaves the rest", "/exit\nhi\n", nil, ""},
 		{"nothing", "", nil, ""},
 		{"a long line", long, []string{"text: You said: \"" + long[:59] + "…\". This is your first message in this conversation."}, ""},

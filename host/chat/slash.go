@@ -27,6 +27,7 @@ func builtins() []builtin {
 		{"help", "[command [verb]]", "List the commands, or explain one", (*Chat).help},
 		{"session", "", "Show what session this is", (*Chat).showSession},
 		{"events", "[n]", "Show the last events of the latest turn", (*Chat).showEvents},
+		{"model", "[provider/model]", "Show the models, or talk with another one in this session", (*Chat).modelCommand},
 		{"tools", "", "List what the model may call", (*Chat).showTools},
 		{"live", "", "Leave a snapshot that is shown, back to the conversation", (*Chat).goLive},
 		{"exit", "", "Leave the chat; the session stays", exit},
@@ -183,7 +184,7 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 	}
 	info := sessionInfo{
 		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
-		Revision: live.Revision, Model: c.model.Name(), Status: live.Status, Snapshot: selected,
+		Revision: live.Revision, Model: c.modelName(live), Status: live.Status, Snapshot: selected,
 		CreatedAt: live.CreatedAt, UpdatedAt: live.UpdatedAt,
 	}
 	_ = json.Unmarshal(live.Get("cwd"), &info.Cwd)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"sess/host/chat"
 	"sess/host/models"
 	"sess/plugin"
@@ -129,6 +131,48 @@ func TestModelsOddities(t *testing.T) {
 	d.equal("messages", []string{"user complete: go", "agent complete: let me see\n\nso be it"}, d.messages())
 	if got := string(d.live().Get("providerState")); got != `{"continuation":"r1"}` {
 		t.Errorf("stored state %s", got)
+	}
+}
+
+// S0-03: what a provider says is kept in its own words, byte for byte, and is
+// what the next request has; each item tells which message it belongs to.
+func TestNativeHistory(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	native := &transcript.Native{Kind: "test", Items: []json.RawMessage{
+		json.RawMessage(`{ "signature":"A\/b=", "n":1.0 }`), json.RawMessage(`{"text":"<\u00e4>"}`),
+	}}
+	var sent []transcript.HistoryItem
+	d.open(modelFunc(func(_ context.Context, req models.Request, emit func(models.Delta)) (models.Answer, error) {
+		sent = nil
+		for item, err := range req.History {
+			if err != nil {
+				t.Error(err)
+			}
+			sent = append(sent, item)
+		}
+		if len(sent) == 1 {
+			return models.Answer{ToolCalls: []transcript.ToolCall{{ID: "a", Name: "nope"}}, Native: native}, nil
+		}
+		emit(models.Delta{Kind: models.DeltaText, Text: "done"})
+		return models.Answer{Text: "done"}, nil
+	}))
+	d.send("go", "on")
+	messages := records[transcript.Message](d, transcript.ListMessages)
+	var ids []string
+	for _, m := range messages {
+		ids = append(ids, m.ID)
+	}
+	var of []string
+	for _, item := range records[transcript.HistoryItem](d, transcript.ListHistory) {
+		of = append(of, item.MessageID)
+	}
+	d.equal("the messages of the items", []string{ids[0], ids[1], ids[1], ids[1], ids[2], ids[3]}, of)
+	if len(sent) != 5 || len(sent[1].ToolCalls) != 1 {
+		t.Fatalf("the second turn was told %+v", sent)
+	}
+	if diff := cmp.Diff(native, sent[1].Native); diff != "" {
+		t.Errorf("native (-said +sent):\n%s", diff)
 	}
 }
 

@@ -2,15 +2,12 @@ package models
 
 import (
 	"context"
-	"encoding/json"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"sess/plugin"
-	"sess/store/transcript"
 )
 
 // Model answers requests. Safe for concurrent use.
@@ -25,72 +22,23 @@ type Model interface {
 	Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error)
 }
 
-// Request is everything that a model is told.
-type Request struct {
-	// System is the instruction that stands before the conversation; it may be
-	// empty.
-	System string
-	// History is the conversation, oldest item first. It ends with a user's
-	// message or with the results of tools. It is read from the disk and may be
-	// larger than memory: range over it before the first delta, and keep what is
-	// needed. An error ends it.
-	History iter.Seq2[transcript.HistoryItem, error]
-	// Tools may be called by the answer.
-	Tools []Tool
-	// State is what the provider's last answer in this conversation left behind;
-	// nil if there is none.
-	State json.RawMessage
-}
-
-// Tool is something the model may call.
-type Tool struct {
-	Name        string
-	Description string
-	Schema      json.RawMessage // JSON Schema of the arguments, an object
-}
-
-// DeltaKind is the kind of a [Delta].
-type DeltaKind string
+// What a model is asked and what it answers is the same where a plugin talks to
+// it: see package plugin.
+type (
+	Request   = plugin.TurnRequest
+	Answer    = plugin.TurnResult
+	Tool      = plugin.Tool
+	Delta     = plugin.Delta
+	DeltaKind = plugin.DeltaKind
+	Usage     = plugin.TokenUsage
+)
 
 // The kinds of deltas.
 const (
-	DeltaText    DeltaKind = "text"
-	DeltaThought DeltaKind = "thought"
-	DeltaTool    DeltaKind = "tool"
+	DeltaText    = plugin.DeltaText
+	DeltaThought = plugin.DeltaThought
+	DeltaTool    = plugin.DeltaTool
 )
-
-// Delta is one piece of an answer.
-type Delta struct {
-	Kind DeltaKind
-	Text string              // of a text or a thought: what to append
-	Call transcript.ToolCall // of a tool: the whole call
-}
-
-// Answer is a complete answer.
-type Answer struct {
-	// Text is all text deltas joined.
-	Text string
-	// ToolCalls ask for another request once they have results. None means that
-	// the turn is over.
-	ToolCalls []transcript.ToolCall
-	Usage     Usage
-	// Native is the answer in the provider's own words, for the history; nil where
-	// Text and ToolCalls are all there is.
-	Native *transcript.Native
-	// State goes into the next request; nil leaves what was there.
-	State json.RawMessage
-}
-
-// Usage counts tokens; zero means that the provider did not say.
-type Usage struct {
-	InputTokens  int `json:"inputTokens"`
-	OutputTokens int `json:"outputTokens"`
-}
-
-// Add returns the sum of both.
-func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
-}
 
 // Default is the model that is used when none is named.
 const Default = "offline/echo"

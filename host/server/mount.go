@@ -23,7 +23,8 @@ import (
 	"sess/surfaces"
 )
 
-// endpoint is a route of the server itself.
+// endpoint is a route of the server itself. Its path may have parameters, as in
+// "/sessions/{id}": echo's Param has them.
 type endpoint struct {
 	method, path string
 	// open endpoints are served without a token.
@@ -33,7 +34,8 @@ type endpoint struct {
 
 // mount puts everything on one router: the server's own endpoints, which no
 // plugin can take, and for the rest the commands' routes, which may change at
-// any time.
+// any time, with those endpoints among them whose paths have parameters: there a
+// literal segment wins.
 func (s *Server) mount() {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
@@ -43,7 +45,9 @@ func (s *Server) mount() {
 	e.Pre(s.around, s.guard)
 	byPath := map[string][]endpoint{}
 	for _, ep := range s.fixed {
-		byPath[ep.path] = append(byPath[ep.path], ep)
+		if !strings.Contains(ep.path, "{") {
+			byPath[ep.path] = append(byPath[ep.path], ep)
+		}
 	}
 	for path, eps := range byPath {
 		e.RouteNotFound(path, oneOf(path, eps)) // whatever the method
@@ -184,7 +188,8 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		defer func() {
-			if v := recover(); v != nil {
+			v := recover()
+			if v != nil && v != http.ErrAbortHandler {
 				s.fail(c, s.incident(ctx, plugin.Errorf(plugin.Internal, "panic: %v", v), debug.Stack()))
 			}
 			status := c.Response().Status
@@ -200,6 +205,9 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", path),
 				slog.Int("status", status), slog.Int64("duration_ms", time.Since(started).Milliseconds()),
 				slog.String("remote", r.RemoteAddr), slog.String("request_id", id))
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
 		}()
 		if err := next(c); err != nil {
 			s.fail(c, err)
@@ -333,10 +341,11 @@ func (s *Server) mounted(ctx context.Context) *mounts {
 			m.tools.Off[c.Spec.ToolName()] = settingOf(c, "exposeTool")
 		}
 	}
+	own := slices.DeleteFunc(s.operations(m), func(op surfaces.HTTPOperation) bool { return !strings.Contains(op.Path, "{") })
 	var problems []string
-	m.table, problems = surfaces.NewHTTPTable(list)
+	m.table, problems = surfaces.NewHTTPTable(own, list)
 	for _, r := range m.table.Routes() {
-		if slices.ContainsFunc(s.fixed, func(ep endpoint) bool { return ep.path == r.Path }) {
+		if r.Own == nil && slices.ContainsFunc(s.fixed, func(ep endpoint) bool { return ep.path == r.Path }) {
 			problems = append(problems, fmt.Sprintf("%s %s of %s: the path is the gateway's own", r.Method, r.Path, r.Command.Command))
 		}
 	}
@@ -377,18 +386,89 @@ func (s *Server) serveCommand(c echo.Context) error {
 		}
 		return &statusError{status: failure.Status, allow: failure.Allow, err: failure.Err}
 	}
-	body, err := s.body(c)
-	if err != nil {
-		return err
+	if route.Own != nil {
+		return s.serveOwn(c, route, params)
 	}
+	in := surfaces.HTTPInput{Params: params, Query: r.URL.RawQuery}
+	if route.Verb.Input != "" && !isJSON(r) {
+		in.Content = &patient{Reader: r.Body, conn: http.NewResponseController(c.Response())}
+	} else {
+		body, err := s.body(c)
+		if err != nil {
+			return err
+		}
+		in.Body = body
+	}
+	out := download{c: c}
 	result, err := s.metrics.timed(plugin.CallerHTTP, route.Command.Command, route.Verb.Name, func() (plugin.Result, error) {
-		lowered, err := route.Lower(surfaces.HTTPInput{Params: params, Query: r.URL.RawQuery, Body: body})
+		lowered, err := route.Lower(in)
 		if err != nil {
 			return plugin.Result{}, err
 		}
-		return s.dispatch(r.Context(), route.Command, callOf(r.Context(), plugin.CallerHTTP, lowered))
+		call := callOf(r.Context(), plugin.CallerHTTP, lowered)
+		if route.Verb.Output != "" {
+			call.Output = &out
+		}
+		return s.dispatch(r.Context(), route.Command, call)
 	})
+	if out.begun {
+		return out.end(err)
+	}
 	return s.send(c, route.Render(r.URL.RequestURI(), result, err))
+}
+
+// isJSON reports whether the body of a request is said to be JSON.
+func isJSON(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == echo.MIMEApplicationJSON
+}
+
+// download sends the output of a call as the body of the answer. Its status is
+// sent with the first of it; an error that comes later breaks the answer off.
+type download struct {
+	c     echo.Context
+	begun bool
+}
+
+// Begin says what is sent.
+func (d *download) Begin(name, mediaType string) error {
+	h := d.c.Response().Header()
+	h.Set(echo.HeaderContentType, mediaType)
+	h.Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	// What people once said is shown by a browser as text, whatever it is.
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+	return nil
+}
+
+func (d *download) Write(p []byte) (int, error) {
+	if !d.begun {
+		d.begun = true
+		d.c.Response().WriteHeader(http.StatusOK)
+	}
+	return d.c.Response().Write(p)
+}
+
+func (d *download) end(err error) error {
+	if err != nil {
+		panic(http.ErrAbortHandler) // so that the client does not take it for the whole
+	}
+	return nil
+}
+
+// serveOwn serves an endpoint of the server itself whose path has parameters.
+func (s *Server) serveOwn(c echo.Context, route *surfaces.HTTPRoute, params map[string]string) error {
+	var names, values []string
+	for name, value := range params {
+		names, values = append(names, name), append(values, value)
+	}
+	c.SetParamNames(names...)
+	c.SetParamValues(values...)
+	for _, ep := range s.fixed { // a test sees to it that each operation is one
+		if ep.method == route.Method && ep.path == route.Path {
+			return ep.serve(c)
+		}
+	}
+	return plugin.Errorf(plugin.Internal, "nobody serves %s %s", route.Method, route.Path)
 }
 
 // absent says why the command that a path begins with is not there now, as the
@@ -411,7 +491,7 @@ func (s *Server) dispatch(ctx context.Context, spec *plugin.Spec, call plugin.Ca
 
 func callOf(ctx context.Context, caller plugin.Caller, l surfaces.Lowered) plugin.Call {
 	return plugin.Call{
-		Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Caller: caller, RequestID: plugin.RequestID(ctx),
+		Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Caller: caller, Input: l.Input, RequestID: plugin.RequestID(ctx),
 	}
 }
 

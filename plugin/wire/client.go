@@ -26,11 +26,12 @@ import (
 // for concurrent use. Errors are [*plugin.Error] values; see the package's
 // comment for how a dead process shows.
 type Client struct {
-	peer   peer
-	api    pb.PluginServiceClient
-	broker *goplugin.GRPCBroker
-	tls    func() *tls.Config
-	log    *slog.Logger
+	peer     peer
+	api      pb.PluginServiceClient
+	provider pb.ProviderServiceClient
+	broker   *goplugin.GRPCBroker
+	tls      func() *tls.Config
+	log      *slog.Logger
 
 	mu      sync.Mutex   // guards what follows
 	runtime *grpc.Server // nil until Configure
@@ -139,13 +140,9 @@ func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 		return plugin.Result{}, c.peer.fail(ctx, op, err)
 	}
 	err = stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Call{Call: toCall(call)}})
-	if err == nil {
-		err = sendPieces(call.Input, func(piece []byte) error {
-			return stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Piece{Piece: piece}})
-		})
-	}
-	if err == nil {
-		err = stream.CloseSend()
+	input := &wanted{from: call.Input, stream: stream}
+	if err == nil && call.Input == nil {
+		err = input.end()
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // after EOF the answer tells why
 		return plugin.Result{}, c.peer.fail(ctx, op, err)
@@ -162,6 +159,14 @@ func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 		switch part := resp.GetPart().(type) {
 		case *pb.DispatchResponse_Progress:
 			progress.Report(fromProgress(part.Progress))
+		case *pb.DispatchResponse_Want:
+			if err := input.next(); err != nil {
+				return plugin.Result{}, err
+			}
+		case *pb.DispatchResponse_Output:
+			if err := passOutput(call.Output, part.Output); err != nil {
+				return plugin.Result{}, plugin.AsError(err)
+			}
 		case *pb.DispatchResponse_Piece:
 			if err := encoded.add(part.Piece); err != nil {
 				return plugin.Result{}, err

@@ -251,8 +251,8 @@ func (l *Live) merge(in *saved) (changed bool, err error) {
 		sent  []json.RawMessage
 		rules recordRules
 	}{
-		{keyMessages, in.messages, recordRules{show: shownMessage, optional: optionalOfMessage}},
-		{keyActivities, in.activities, recordRules{show: shownActivity, optional: optionalOfActivity, bound: BoundActivity}},
+		{keyMessages, in.messages, messageRules()},
+		{keyActivities, in.activities, activityRules()},
 	} {
 		if part.sent == nil {
 			continue
@@ -374,6 +374,17 @@ type recordRules struct {
 	show     func([]byte) (shown []byte, id string)
 	optional []string            // keys that a client removes by leaving them out
 	bound    func([]byte) []byte // what the file has of a record; nil: all of it
+}
+
+func messageRules() recordRules {
+	return recordRules{show: shownMessage, optional: []string{"streamId", "responseToMessageId"}}
+}
+
+func activityRules() recordRules {
+	return recordRules{
+		show: shownActivity, bound: BoundActivity,
+		optional: []string{"messageId", "title", "name", "rawInput", "rawOutput", "content"},
+	}
 }
 
 // mergeRecord is a record of a list while it is merged.

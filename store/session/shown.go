@@ -9,13 +9,6 @@ import (
 	"sess/store/transcript"
 )
 
-// The keys of a message and of an activity that may be absent: who leaves one
-// out that was shown has removed it.
-var (
-	optionalOfMessage  = []string{"streamId", "responseToMessageId"}
-	optionalOfActivity = []string{"messageId", "title", "name", "rawInput", "rawOutput", "content"}
-)
-
 // shownMessage is a message as clients are shown it, nil where they cannot be:
 // it has the fields of [transcript.Message], all that are not optional, each of
 // its type; and its id. The record itself is returned where it is like that.

@@ -1,6 +1,10 @@
 package transcript
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
 
 // Role says whose a message or an item of history is.
 type Role string
@@ -86,7 +90,45 @@ type HistoryItem struct {
 // it in the next request. Another provider is told the item's other fields.
 type Native struct {
 	Kind  string            `json:"kind"`  // of the provider: whose words these are
-	Items []json.RawMessage `json:"items"` // byte for byte
+	Items []json.RawMessage `json:"items"` // byte for byte; see [HistoryItem.AppendJSON]
+}
+
+// AppendJSON appends the item as one JSON object that a [Record] can hold. It is
+// the only way that keeps the bytes of the native items, which Go's encoder would
+// write anew; read it with [json.Unmarshal]. All that is changed is that a line
+// break between two tokens of theirs becomes a blank, since a record is one line.
+// It is an error if one of them, or the arguments of a call, are not one JSON
+// value in UTF-8.
+func (h HistoryItem) AppendJSON(dst []byte) ([]byte, error) {
+	native := h.Native
+	h.Native = nil
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(h); err != nil {
+		return nil, fmt.Errorf("encode an item of history: %w", err)
+	}
+	if native == nil {
+		return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...), nil
+	}
+	dst = append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("}\n"))...)
+	dst = append(appendText(append(dst, `,"native":{"kind":`...), native.Kind), `,"items":[`...)
+	for i, item := range native.Items {
+		if !isValue(item) {
+			return nil, fmt.Errorf("encode an item of history: native item %d of kind %q is not one JSON value", i, native.Kind)
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		start := len(dst)
+		dst = append(dst, item...)
+		for j, c := range dst[start:] { // in a string there is none
+			if c == '\n' || c == '\r' {
+				dst[start+j] = ' '
+			}
+		}
+	}
+	return append(dst, "]}}"...), nil
 }
 
 // ToolCall is a call that a model asks for.

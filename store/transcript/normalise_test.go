@@ -85,6 +85,11 @@ func normalise(t *testing.T, m *memory, d *transcript.Document, fresh func(trans
 	return got, notices
 }
 
+const (
+	messageCall    = `{"role":"assistant","content":"","toolCalls":[{"id":"t1","name":"read"}],"messageId":"m2"}`
+	messageStopped = `{"role":"tool","content":"interrupted","toolCallId":"t1","name":"read","messageId":"m2"}`
+)
+
 func TestNormaliseHistory(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -104,6 +109,7 @@ func TestNormaliseHistory(t *testing.T) {
 		{"only an unknown id", []string{result("zz")}, []string{}, "1 result belonged to no tool call"},
 		{"a second result", []string{call("t1"), result("t1"), result("t1")}, []string{call("t1"), result("t1")}, "1 result belonged to no tool call"},
 		{"two calls, one answered", []string{call("a", "b"), result("a"), user}, []string{call("a", "b"), stopped("b"), result("a"), user}, "1 tool call had no result"},
+		{"the result belongs to the call's message", []string{messageCall}, []string{messageCall, messageStopped}, "1 tool call had no result"},
 		{"two calls, none answered", []string{call("a", "b")}, []string{call("a", "b"), stopped("a"), stopped("b")}, "2 tool calls had no result"},
 		{"a late result", []string{call("a"), user, result("a"), reply}, []string{call("a"), result("a"), user, reply}, "1 result stood too far"},
 		{"a call without result before the same id", []string{call("c"), user, call("c"), result("c")}, []string{call("c"), stopped("c"), user, call("c"), result("c")}, "1 tool call had no result"},
