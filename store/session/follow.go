@@ -69,13 +69,8 @@ func (l *Live) historyFollows(before []spoken) error {
 // historyOf is where in history the turn that begins with a message begins. Where
 // that cannot be told, or is in what was compacted, both are the very beginning.
 func (l *Live) historyOf(messages []spoken, turn int) (item, from int, err error) {
-	var compaction struct {
-		Range transcript.Range `json:"range"`
-	}
-	if raw := l.Get(keyCompaction); raw != nil {
-		if json.Unmarshal(raw, &compaction) != nil || compaction.Range.End == nil || turn < *compaction.Range.End {
-			return 0, 0, l.Set(keyCompaction, nil)
-		}
+	if turn < transcript.CompactedMessages(l.Doc.Header) {
+		return 0, 0, l.Set(keyCompaction, nil)
 	}
 	users, ids := 0, make(map[string]bool) // questions and messages from the turn on
 	for _, m := range messages[turn:] {

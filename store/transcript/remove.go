@@ -120,7 +120,7 @@ const neighbours = 16
 
 // messages finds out whom the messages that go are.
 func (r *remover) messages() error {
-	r.compacted = compactedMessages(r.doc.Header)
+	r.compacted = CompactedMessages(r.doc.Header)
 	r.ids, r.live, r.before = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	r.gone, r.firstLive = edits{}, -1
 	l := r.list(ListMessages)
@@ -374,8 +374,8 @@ const (
 	compactionKey = "compaction"
 )
 
-// compactedMessages counts the messages of whom the model sees a summary.
-func compactedMessages(header json.RawMessage) int {
+// CompactedMessages counts the messages of whom the model sees a summary.
+func CompactedMessages(header json.RawMessage) int {
 	var h struct {
 		Compaction struct {
 			Range Range `json:"range"`
