@@ -194,7 +194,7 @@ func (t *turn) describe(text string) error {
 	var title string
 	_ = json.Unmarshal(t.live.Get("title"), &title)
 	var err error
-	if title == "" || title == t.ref.ID || title == defaultTitle {
+	if !t.live.Titled() && (title == "" || title == t.ref.ID || title == defaultTitle) {
 		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 		err = t.live.Set("title", cut(line, titleRunes))
 	}

@@ -70,12 +70,8 @@ func (s *Store) SaveSession(ctx context.Context, object json.RawMessage, base *i
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, k.Unlock()) }()
-	selected, err := s.Selected(in.ref)
-	if err != nil {
+	if err := s.refuseSelected(in.ref); err != nil {
 		return 0, err
-	}
-	if selected != "" {
-		return 0, &ReadOnlyError{Ref: in.ref, Snapshot: selected}
 	}
 	return k.save(ctx, in)
 }
