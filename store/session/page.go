@@ -86,7 +86,7 @@ func (l *Live) page(ctx context.Context, running bool, req PageRequest) (*Page, 
 		}
 	}
 	for _, r := range records {
-		if shown := shownMessage(r); shown != nil {
+		if shown, _ := shownMessage(r); shown != nil {
 			page.Messages = append(page.Messages, shown)
 		}
 	}
