@@ -13,6 +13,7 @@ import (
 // of its own or in this one. Whoever calls cannot tell which.
 type keeper interface {
 	plugin.Dispatcher
+	plugin.Provider
 	// Start starts the plugin if it does not run, also after it failed.
 	Start(ctx context.Context) error
 	// Describe starts the plugin if need be, as do Notify and Complete.
@@ -84,6 +85,33 @@ func (l *local) Dispatch(ctx context.Context, call plugin.Call, progress plugin.
 		return plugin.Result{}, err
 	}
 	return l.plugin.Dispatch(ctx, call, progress)
+}
+
+// provider is the plugin as one that talks to models.
+func (l *local) provider(ctx context.Context) (plugin.Provider, error) {
+	if err := l.ready(ctx); err != nil {
+		return nil, err
+	}
+	if p, ok := l.plugin.(plugin.Provider); ok {
+		return p, nil
+	}
+	return nil, plugin.Errorf(plugin.Unavailable, "plugin %s talks to no models", l.id)
+}
+
+func (l *local) Turn(ctx context.Context, to plugin.Endpoint, req plugin.TurnRequest, emit func(plugin.Delta)) (plugin.TurnResult, error) {
+	p, err := l.provider(ctx)
+	if err != nil {
+		return plugin.TurnResult{}, err
+	}
+	return p.Turn(ctx, to, req, emit)
+}
+
+func (l *local) Compact(ctx context.Context, to plugin.Endpoint, req plugin.CompactRequest) (plugin.CompactResult, error) {
+	p, err := l.provider(ctx)
+	if err != nil {
+		return plugin.CompactResult{}, err
+	}
+	return p.Compact(ctx, to, req)
 }
 
 func (l *local) Describe(ctx context.Context) (plugin.Description, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -55,7 +56,39 @@ type Options struct {
 	Confirm []string
 	// System is the instruction that the model gets before the conversation.
 	System string
+	// Follow is told of everything that goes into the event logs of the turns, in
+	// order and with the same fields. It may be nil, and must not block.
+	Follow func(kind string, fields any)
 	Now    func() time.Time // nil means time.Now
+}
+
+// Line is a line for a chat, with what its sender says about it. Without the
+// rest, Text alone is what a person types.
+type Line struct {
+	Text string
+	// Revision is that of the session as the sender knows it. Where the session
+	// has another by now, nothing is sent, and the error is a conflict. Nil goes
+	// on from any.
+	Revision *int64
+	// Model names the model that answers this line and those after it; "" leaves
+	// it to the chat.
+	Model string
+	// System stands for this turn in place of the chat's instruction.
+	System string
+}
+
+// expected refuses a line for a state of the session that is no more.
+func (l *Line) expected(live *session.Live) error {
+	if l.Revision == nil || *l.Revision == live.Revision {
+		return nil
+	}
+	what := "changed elsewhere"
+	if live.NoteRevision > *l.Revision && live.Note != "" {
+		what = "replaced: " + live.Note
+	}
+	return plugin.Errorf(plugin.Conflict, "session %s: this conversation was %s; it has revision %d and %d messages now, not revision %d",
+		live.Ref.ID, what, live.Revision, live.Doc.Meta.Messages, *l.Revision).
+		WithHint("read it anew, then send the message again").WithDetail("revision", strconv.FormatInt(live.Revision, 10))
 }
 
 // Chat runs turns and commands on the session that it shows. Send may be called
@@ -137,6 +170,11 @@ func (c *Chat) Switch(ref session.Ref) {
 // a program can tell. When ctx ends during a turn, what came until then is kept
 // and durable before Send returns the context's error.
 func (c *Chat) Send(ctx context.Context, line string) error {
+	return c.SendLine(ctx, Line{Text: line})
+}
+
+// SendLine is [Chat.Send] for a line about which more is said.
+func (c *Chat) SendLine(ctx context.Context, line Line) error {
 	select {
 	case c.sending <- struct{}{}:
 		defer func() { <-c.sending }()
@@ -148,15 +186,17 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	c.follow(ctx)
 	var err error
 	inJSON := false
-	switch text := strings.TrimSpace(line); {
-	case text == "":
-	case strings.HasPrefix(text, "//"):
-		err = c.turn(ctx, text[1:])
-	case surfaces.IsSlash(text):
-		inJSON, err = c.slash(ctx, text)
+	line.Text = strings.TrimSpace(line.Text)
+	switch {
+	case line.Text == "":
+	case strings.HasPrefix(line.Text, "//"):
+		line.Text = line.Text[1:]
+		err = c.turn(ctx, line)
+	case surfaces.IsSlash(line.Text):
+		inJSON, err = c.command(ctx, line)
 	default:
-		c.doubt(text)
-		err = c.turn(ctx, text)
+		c.doubt(line.Text)
+		err = c.turn(ctx, line)
 	}
 	c.showNotices()
 	_, coded := errors.AsType[*plugin.Error](err)
@@ -166,6 +206,20 @@ func (c *Chat) Send(ctx context.Context, line string) error {
 	e := plugin.AsError(err)
 	c.out.Event(Event{Kind: EventError, Err: e, JSON: inJSON})
 	return e
+}
+
+// command answers a line that is a command; see slash for what it returns.
+func (c *Chat) command(ctx context.Context, line Line) (inJSON bool, err error) {
+	if line.Revision != nil {
+		live, err := c.store.Read(ctx, c.Ref())
+		if err != nil {
+			return false, StoreError(err)
+		}
+		if err := line.expected(live); err != nil {
+			return false, err
+		}
+	}
+	return c.slash(ctx, line.Text)
 }
 
 // Close waits until the plugins have been told of all turns, or ctx ends, and

@@ -3,7 +3,9 @@ package chat
 import (
 	"encoding/json"
 
+	"sess/host/models"
 	"sess/plugin"
+	"sess/store/transcript"
 )
 
 // EventKind is the kind of an [Event].
@@ -17,7 +19,7 @@ const (
 	EventToolStarted  EventKind = "tool_started"  // Turn, Tool
 	EventToolFinished EventKind = "tool_finished" // Turn, Tool
 	EventQuestion     EventKind = "question"      // Turn, Tool, Text: a person is to allow the call; see Chat.Allow
-	EventTurnEnded    EventKind = "turn_ended"    // Turn, Revision
+	EventTurnEnded    EventKind = "turn_ended"    // Turn, Revision, Message, Activities, Usage
 	EventAnswer       EventKind = "answer"        // Result, Effect, JSON: of a command
 	EventNotice       EventKind = "notice"        // Text: a sentence for people
 	EventError        EventKind = "error"         // Err, JSON
@@ -30,10 +32,15 @@ type Event struct {
 	Text     string
 	Tool     Tool
 	Revision int64 // of the session, after the turn
-	Result   plugin.Result
-	Effect   plugin.Effect
-	JSON     bool // the command asked for JSON instead of text
-	Err      *plugin.Error
+	// Message is what the model said, as it is stored, Activities what it did
+	// meanwhile, and Usage what that took.
+	Message    transcript.Message
+	Activities []transcript.Activity
+	Usage      models.Usage
+	Result     plugin.Result
+	Effect     plugin.Effect
+	JSON       bool // the command asked for JSON instead of text
+	Err        *plugin.Error
 }
 
 // Tool is one call of a tool.

@@ -74,8 +74,13 @@ func (c *Chat) modelName(live *session.Live) string {
 }
 
 // takeModel settles which model a turn talks with, and tells where that is not
-// the one that people expect.
-func (t *turn) takeModel() error {
+// the one that people expect. The name is that of the line, "" where it has none.
+func (t *turn) takeModel(name string) error {
+	if name != "" {
+		if err := t.UseModel(name); err != nil {
+			return err
+		}
+	}
 	m, instead, err := t.modelFor(t.live)
 	if err != nil {
 		return err

@@ -133,7 +133,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 			answers = nil
 		case call = <-c.question:
 			if !in.person() {
-				_ = c.decide(call, unasked) // if it waits no more, all is well
+				_ = c.Decline(call) // if it waits no more, all is well
 				break
 			}
 			s.ask(question)

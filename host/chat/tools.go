@@ -67,7 +67,7 @@ func (t *turn) callAll(ctx context.Context, calls []transcript.ToolCall) error {
 		if ctx.Err() == nil {
 			tool := Tool{ID: call.ID, Name: call.Name, Arguments: call.Arguments}
 			activity.Status = transcript.StatusInProgress
-			t.logged(t.log.Append(session.EventToolCallStarted, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments}))
+			t.event(session.EventToolCallStarted, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments})
 			t.out.Event(Event{Kind: EventToolStarted, Turn: t.id, Tool: tool})
 			text, failed = t.callOne(ctx, call)
 			tool.Text, tool.Failed = text, failed
@@ -77,7 +77,7 @@ func (t *turn) callAll(ctx context.Context, calls []transcript.ToolCall) error {
 		if failed {
 			activity.Status = transcript.StatusFailed
 		}
-		t.logged(t.log.Append(session.EventToolCallFinished, map[string]any{"id": call.ID, "status": activity.Status, "text": text}))
+		t.event(session.EventToolCallFinished, map[string]any{"id": call.ID, "status": activity.Status, "text": text})
 		activity.RawOutput = json.RawMessage(record(text))
 		activity.UpdatedAt = t.opts.Now().UnixMilli()
 		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleTool, ToolCallID: call.ID, Name: call.Name, Content: text, MessageID: t.message.ID}); err != nil {
@@ -192,7 +192,7 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	if err != nil {
 		return err
 	}
-	t.logged(t.log.Append(session.EventApprovalRequest, map[string]any{"id": call.ID, "text": what}))
+	t.event(session.EventApprovalRequest, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments, "text": what})
 	t.out.Event(Event{Kind: EventQuestion, Turn: t.id, Text: what, Tool: Tool{ID: call.ID, Name: call.Name, Arguments: call.Arguments}})
 	select { // nobody but a Run takes it out again
 	case <-t.question:
@@ -233,6 +233,10 @@ func (c *Chat) Allow(call string, ok bool) error {
 	}
 	return c.decide(call, refused)
 }
+
+// Decline is [Chat.Allow] where nobody is there to be asked: the call is not run,
+// and the model and people are told why.
+func (c *Chat) Decline(call string) error { return c.decide(call, unasked) }
 
 func (c *Chat) decide(call string, v verdict) error {
 	c.mu.Lock()

@@ -34,6 +34,7 @@ type turn struct {
 	*Chat
 	id       string
 	ref      session.Ref
+	system   string
 	commands []Command
 	locked   *session.Locked
 	live     *session.Live
@@ -53,9 +54,9 @@ type turn struct {
 
 // turn runs one turn, then what the model queued for its end, and tells the
 // plugins.
-func (c *Chat) turn(ctx context.Context, text string) error {
-	t := &turn{Chat: c, id: uuid.NewString(), ref: c.Ref(), commands: c.opts.Commands()}
-	err := t.run(ctx, text)
+func (c *Chat) turn(ctx context.Context, l Line) error {
+	t := &turn{Chat: c, id: uuid.NewString(), ref: c.Ref(), system: cmp.Or(l.System, c.opts.System), commands: c.opts.Commands()}
+	err := t.run(ctx, l)
 	switch {
 	case t.log == nil && ctx.Err() != nil:
 		t.notice("interrupted before the message was stored; send it again")
@@ -63,7 +64,9 @@ func (c *Chat) turn(ctx context.Context, text string) error {
 	case t.log == nil:
 		return err
 	}
-	c.out.Event(Event{Kind: EventTurnEnded, Turn: t.id, Revision: t.live.Revision})
+	c.out.Event(Event{
+		Kind: EventTurnEnded, Turn: t.id, Revision: t.live.Revision, Message: t.message, Activities: t.activities, Usage: t.usage,
+	})
 	if queueErr := t.runQueue(ctx); queueErr != nil {
 		err = errors.Join(err, queueErr)
 	}
@@ -75,7 +78,7 @@ func (c *Chat) turn(ctx context.Context, text string) error {
 }
 
 // run holds the session's lock for the whole turn.
-func (t *turn) run(ctx context.Context, text string) (err error) {
+func (t *turn) run(ctx context.Context, l Line) (err error) {
 	if t.locked, err = t.lock(ctx); err != nil {
 		return err
 	}
@@ -84,7 +87,7 @@ func (t *turn) run(ctx context.Context, text string) (err error) {
 			err = StoreError(unlockErr)
 		}
 	}()
-	if err := t.begin(ctx, text); err != nil {
+	if err := t.begin(ctx, l); err != nil {
 		return err
 	}
 	err = t.converse(ctx)
@@ -112,9 +115,13 @@ func (t *turn) lock(ctx context.Context) (*session.Locked, error) {
 }
 
 // begin reads the session and stores the user's message, durably.
-func (t *turn) begin(ctx context.Context, text string) (err error) {
+func (t *turn) begin(ctx context.Context, l Line) (err error) {
+	text := l.Text
 	if t.live, err = t.locked.Read(ctx); err != nil {
 		return StoreError(err)
+	}
+	if err := l.expected(t.live); err != nil {
+		return err
 	}
 	t.see(t.live)
 	for _, n := range t.live.Notices {
@@ -123,7 +130,7 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 	if err := t.writable(); err != nil {
 		return err
 	}
-	if err := t.takeModel(); err != nil {
+	if err := t.takeModel(l.Model); err != nil {
 		return err
 	}
 	if err := t.adoptMessages(); err != nil {
@@ -166,6 +173,9 @@ func (t *turn) begin(ctx context.Context, text string) (err error) {
 	t.log = log
 	t.tookModel()
 	t.out.Event(Event{Kind: EventTurnStarted, Turn: t.id})
+	t.told(session.EventTurnStart, map[string]any{
+		"turn": t.id, "n": log.Number, "input": text, "model": t.model.Name(), "userMessageId": user.ID, "messageId": t.message.ID,
+	})
 	return nil
 }
 
@@ -224,7 +234,7 @@ func (t *turn) converse(ctx context.Context) error {
 	for range maxRounds {
 		t.said = t.content.Len()
 		answer, err := t.model.Turn(ctx, models.Request{
-			System: t.opts.System, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
+			System: t.system, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
 		}, t.delta)
 		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:], MessageID: t.message.ID}
 		if err != nil {
@@ -268,9 +278,10 @@ func (t *turn) delta(d models.Delta) {
 		}
 		t.content.WriteString(text)
 		t.logged(t.log.Text(t.message.ID, text))
+		t.told(session.EventTextDelta, map[string]any{"messageId": t.message.ID, "text": text})
 		t.out.Event(Event{Kind: EventText, Turn: t.id, Text: text})
 	case models.DeltaThought:
-		t.logged(t.log.Append(session.EventThoughtDelta, map[string]any{"text": d.Text}))
+		t.event(session.EventThoughtDelta, map[string]any{"text": d.Text})
 		t.out.Event(Event{Kind: EventThought, Turn: t.id, Text: d.Text})
 	case models.DeltaTool: // it is told when it starts
 	}
@@ -288,22 +299,24 @@ func (t *turn) end(ctx context.Context, cause error) error {
 	t.live.Status, t.live.ActiveRun = session.StatusIdle, nil
 	switch {
 	case cause == nil:
-		t.logged(t.log.Append(session.EventUsage, t.usage))
-		t.logged(t.log.Append(session.EventRunFinished, nil))
+		t.event(session.EventUsage, t.usage)
+		t.event(session.EventRunFinished, nil)
 	case cancelled:
 		if t.content.Len() == 0 {
 			status = transcript.StatusError
 		}
-		t.logged(t.log.Append(session.EventRunCancelled, nil))
+		t.event(session.EventRunCancelled, nil)
 	default:
 		e := plugin.AsError(cause)
 		status, t.live.Status, t.live.Error = transcript.StatusError, session.StatusError, e.Message
-		t.logged(t.log.Append(session.EventError, map[string]any{"code": e.Code, "text": e.Message}))
+		t.event(session.EventError, map[string]any{"code": e.Code, "text": e.Message})
 	}
 	t.message.Status = status
 	t.message.UpdatedAt = t.opts.Now().UnixMilli()
 	err := t.write(ctx)
-	t.logged(t.log.End(ctx, map[string]any{"status": status, "revision": t.live.Revision}))
+	ended := map[string]any{"status": status, "revision": t.live.Revision}
+	t.logged(t.log.End(ctx, ended))
+	t.told(session.EventTurnEnd, ended)
 	if t.logError != nil {
 		t.notice(fmt.Sprintf("the event log of this turn is incomplete: %v", t.logError))
 	}
@@ -428,6 +441,19 @@ func (t *turn) adoptMessages() error {
 		}
 	}
 	return nil
+}
+
+// event adds an event to the turn's log, and tells who follows the turn.
+func (t *turn) event(kind string, fields any) {
+	t.logged(t.log.Append(kind, fields))
+	t.told(kind, fields)
+}
+
+// told passes an event of the log on, whether it could be written or not.
+func (t *turn) told(kind string, fields any) {
+	if t.opts.Follow != nil {
+		t.opts.Follow(kind, fields)
+	}
 }
 
 // logged remembers the first failure to write the event log, which ends no turn.

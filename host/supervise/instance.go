@@ -20,6 +20,7 @@ const killGrace = 2500 * time.Millisecond
 // instance is one life of a plugin: a process that is connected and configured.
 type instance interface {
 	plugin.Plugin
+	plugin.Provider
 	// pid is the process number.
 	pid() int
 	// description is what Describe answered.

@@ -137,7 +137,10 @@ type Supervisor struct {
 	sockets  *SocketDir
 }
 
-var _ plugin.Dispatcher = (*Supervisor)(nil)
+var (
+	_ plugin.Dispatcher = (*Supervisor)(nil)
+	_ plugin.Provider   = (*Supervisor)(nil)
+)
 
 // New makes the supervisor of a plugin that does not run yet.
 func New(cfg Config) *Supervisor {
@@ -508,6 +511,26 @@ func (s *Supervisor) Dispatch(ctx context.Context, call plugin.Call, progress pl
 	again := s.cfg.ReadOnly != nil && s.cfg.ReadOnly(call)
 	err = s.with(ctx, again, func(in instance) (err error) {
 		result, err = in.Dispatch(ctx, call, progress)
+		return err
+	})
+	return result, err
+}
+
+// Turn asks the plugin for an answer of a model; it starts it if need be. An answer
+// is never asked for twice: part of it may have been emitted, and paid for.
+func (s *Supervisor) Turn(ctx context.Context, to plugin.Endpoint, req plugin.TurnRequest, emit func(plugin.Delta)) (result plugin.TurnResult, err error) {
+	err = s.with(ctx, false, func(in instance) (err error) {
+		result, err = in.Turn(ctx, to, req, emit)
+		return err
+	})
+	return result, err
+}
+
+// Compact asks the plugin to make a history shorter; it starts it if need be. It is
+// not asked twice.
+func (s *Supervisor) Compact(ctx context.Context, to plugin.Endpoint, req plugin.CompactRequest) (result plugin.CompactResult, err error) {
+	err = s.with(ctx, false, func(in instance) (err error) {
+		result, err = in.Compact(ctx, to, req)
 		return err
 	})
 	return result, err

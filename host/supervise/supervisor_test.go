@@ -17,15 +17,16 @@ import (
 
 // fake is an instance without a process.
 type fake struct {
-	plugin.Plugin // answers what the tests do not use
-	number        int
-	dispatch      func(ctx context.Context) error
-	dead          chan struct{}
-	once          sync.Once
-	stubborn      bool // ends by force only
-	forced        atomic.Bool
-	released      atomic.Bool
-	drained       atomic.Bool
+	plugin.Plugin   // answers what the tests do not use
+	plugin.Provider // likewise
+	number          int
+	dispatch        func(ctx context.Context) error
+	dead            chan struct{}
+	once            sync.Once
+	stubborn        bool // ends by force only
+	forced          atomic.Bool
+	released        atomic.Bool
+	drained         atomic.Bool
 }
 
 func newFake(n int) *fake { return &fake{number: n, dead: make(chan struct{})} }

@@ -26,11 +26,12 @@ import (
 // for concurrent use. Errors are [*plugin.Error] values; see the package's
 // comment for how a dead process shows.
 type Client struct {
-	peer   peer
-	api    pb.PluginServiceClient
-	broker *goplugin.GRPCBroker
-	tls    func() *tls.Config
-	log    *slog.Logger
+	peer     peer
+	api      pb.PluginServiceClient
+	provider pb.ProviderServiceClient
+	broker   *goplugin.GRPCBroker
+	tls      func() *tls.Config
+	log      *slog.Logger
 
 	mu      sync.Mutex   // guards what follows
 	runtime *grpc.Server // nil until Configure

@@ -16,8 +16,8 @@
 //   - No message exceeds 4 MB; documents, inputs and results cross in pieces.
 //   - A panic in a handler becomes an internal error; its stack goes to the log.
 //
-// Every call but Dispatch and Call, which take as long as they take, has a
-// deadline of its own when its context brings none.
+// Every call but Dispatch, Turn, Compact and Call, which take as long as they take,
+// has a deadline of its own when its context brings none.
 //
 // The contract is proto/plugin/v1/plugin.proto; pluginv1 is generated from it.
 //

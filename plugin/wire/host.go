@@ -83,11 +83,12 @@ func (h *hostSide) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
 
 func (h *hostSide) GRPCClient(_ context.Context, broker *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return &Client{
-		peer:   h.peer,
-		api:    pb.NewPluginServiceClient(conn),
-		broker: broker,
-		tls:    h.tls,
-		log:    h.log,
+		peer:     h.peer,
+		api:      pb.NewPluginServiceClient(conn),
+		provider: pb.NewProviderServiceClient(conn),
+		broker:   broker,
+		tls:      h.tls,
+		log:      h.log,
 	}, nil
 }
 
@@ -100,6 +101,9 @@ type pluginSide struct {
 
 func (p *pluginSide) GRPCServer(broker *goplugin.GRPCBroker, server *grpc.Server) error {
 	pb.RegisterPluginServiceServer(server, newServer(p.plugin, broker, p.log))
+	if provider, ok := p.plugin.(plugin.Provider); ok {
+		pb.RegisterProviderServiceServer(server, &providerServer{handler: handler{p.log}, provider: provider})
+	}
 	return nil
 }
 

@@ -52,7 +52,7 @@ func (p *testPlugin) Describe(context.Context) (plugin.Description, error) {
 	return plugin.Description{
 		Spec:  plugin.Spec{Command: "test", Verbs: []plugin.Verb{{Name: "echo", Effect: plugin.EffectRead}}},
 		Build: "b1",
-		API:   []string{plugin.APIVersion},
+		API:   []string{plugin.APIVersion}, Abilities: []string{plugin.AbilityProvider},
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package transcript
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -165,6 +166,45 @@ func (l *List) All(load Loader, from, to int) iter.Seq2[Record, error] {
 		}
 		for i := max(from-pos, 0); i < min(len(l.Tail), to-pos); i++ {
 			if !yield(l.Tail[i], nil) {
+				return
+			}
+		}
+	}
+}
+
+// lastIndex is the index of the last record that is wanted; -1 where there is
+// none. It reads from the end on, and no more than it needs to.
+func (l *List) lastIndex(load Loader, wanted func(Record) bool) (int, error) {
+	for to, step := l.Records, 16; to > 0; step *= 2 {
+		found, pos := -1, max(0, to-step)
+		from := pos
+		for r, err := range l.All(load, from, to) {
+			if err != nil {
+				return -1, err
+			}
+			if wanted(r) {
+				found = pos
+			}
+			pos++
+		}
+		if found >= 0 {
+			return found, nil
+		}
+		to = from
+	}
+	return -1, nil
+}
+
+// decoded iterates over records as values of T. What of a record has another
+// shape is zero.
+func decoded[T any](l *List, load Loader, from, to int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for r, err := range l.All(load, from, to) {
+			var v T
+			if err == nil {
+				_ = json.Unmarshal(r, &v)
+			}
+			if !yield(v, err) {
 				return
 			}
 		}

@@ -99,7 +99,11 @@ func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) 
 	if !n.copied {
 		n.doc, n.copied = n.doc.Clone(), true
 	}
-	l = n.doc.Lists[name]
+	return true, n.doc.Lists[name].apply(found, n.load, n.emit)
+}
+
+// apply makes edits, those that are near each other in one splice.
+func (l *List) apply(found edits, load Loader, emit Sealer) error {
 	// From the last one on, so that the positions before it stay what they are.
 	places := slices.Sorted(maps.Keys(found))
 	for end := len(places); end > 0; {
@@ -110,9 +114,9 @@ func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) 
 		from, to := places[begin], min(places[end-1]+1, l.Records)
 		var with []Record
 		pos := from
-		for r, err := range l.All(n.load, from, to) {
+		for r, err := range l.All(load, from, to) {
 			if err != nil {
-				return false, err
+				return err
 			}
 			with = append(with, found[pos].insert...)
 			if !found[pos].drop {
@@ -123,12 +127,12 @@ func (n *normaliser) mend(name string, find func(*List, []span) (edits, error)) 
 		if pos == l.Records {
 			with = append(with, found[pos].insert...)
 		}
-		if err := l.Splice(from, to, with, n.load, n.emit); err != nil {
-			return false, err
+		if err := l.Splice(from, to, with, load, emit); err != nil {
+			return err
 		}
 		end = begin
 	}
-	return true, nil
+	return nil
 }
 
 // span is a run of records to look at: from (inclusive) to (exclusive).
@@ -263,7 +267,7 @@ func (n *normaliser) history(l *List, spans []span) (edits, error) {
 	var unanswered, unknown, late int
 	done := 0 // all before is looked at
 	for _, s := range spans {
-		from, err := n.groupStart(l, max(s.from, done))
+		from, err := l.groupStart(max(s.from, done), n.load)
 		if err != nil {
 			return nil, err
 		}
@@ -318,10 +322,10 @@ func (n *normaliser) history(l *List, spans []span) (edits, error) {
 }
 
 // groupStart steps back from a tool's result to the item with its call.
-func (n *normaliser) groupStart(l *List, pos int) (int, error) {
+func (l *List) groupStart(pos int, load Loader) (int, error) {
 	for ; pos > 0; pos-- {
 		var item toolItem
-		for r, err := range l.All(n.load, pos, pos+1) {
+		for r, err := range l.All(load, pos, pos+1) {
 			if err != nil {
 				return 0, err
 			}
@@ -356,7 +360,7 @@ func interrupted(call openCall) Record {
 // returned.
 func DropContinuation(d *Document) *Document {
 	header, changed := without(d.Header, func(key string, v json.RawMessage) (json.RawMessage, bool) {
-		if key != "providerState" {
+		if key != providerStateKey {
 			return v, false
 		}
 		return without(v, func(key string, v json.RawMessage) (json.RawMessage, bool) {

@@ -3014,6 +3014,1006 @@ func (*CallResponse_Piece) isCallResponse_Part() {}
 
 func (*CallResponse_Error) isCallResponse_Part() {}
 
+// Endpoint says which model is meant, and how it is reached.
+type Endpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The provider's id in the host's configuration.
+	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	Model    string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// Empty: where the provider usually is.
+	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
+	// A secret: for this request only, never to be kept or logged.
+	ApiKey        string `protobuf:"bytes,4,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Endpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Endpoint) ProtoMessage() {}
+
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Endpoint) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *Endpoint) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Endpoint) GetBaseUrl() string {
+	if x != nil {
+		return x.BaseUrl
+	}
+	return ""
+}
+
+func (x *Endpoint) GetApiKey() string {
+	if x != nil {
+		return x.ApiKey
+	}
+	return ""
+}
+
+type TurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*TurnRequest_Head
+	//	*TurnRequest_Piece
+	Part          isTurnRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnRequest) Reset() {
+	*x = TurnRequest{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnRequest) ProtoMessage() {}
+
+func (x *TurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnRequest.ProtoReflect.Descriptor instead.
+func (*TurnRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *TurnRequest) GetPart() isTurnRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *TurnRequest) GetHead() *TurnHead {
+	if x != nil {
+		if x, ok := x.Part.(*TurnRequest_Head); ok {
+			return x.Head
+		}
+	}
+	return nil
+}
+
+func (x *TurnRequest) GetPiece() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*TurnRequest_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
+type isTurnRequest_Part interface {
+	isTurnRequest_Part()
+}
+
+type TurnRequest_Head struct {
+	// First, once.
+	Head *TurnHead `protobuf:"bytes,1,opt,name=head,proto3,oneof"`
+}
+
+type TurnRequest_Piece struct {
+	// A piece of the history.
+	Piece []byte `protobuf:"bytes,2,opt,name=piece,proto3,oneof"`
+}
+
+func (*TurnRequest_Head) isTurnRequest_Part() {}
+
+func (*TurnRequest_Piece) isTurnRequest_Part() {}
+
+type TurnHead struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *Endpoint              `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	System   string                 `protobuf:"bytes,2,opt,name=system,proto3" json:"system,omitempty"`
+	Tools    []*Tool                `protobuf:"bytes,3,rep,name=tools,proto3" json:"tools,omitempty"`
+	// What the last answer left behind, one JSON value; empty when nothing.
+	State         []byte `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnHead) Reset() {
+	*x = TurnHead{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnHead) ProtoMessage() {}
+
+func (x *TurnHead) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnHead.ProtoReflect.Descriptor instead.
+func (*TurnHead) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *TurnHead) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *TurnHead) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+func (x *TurnHead) GetTools() []*Tool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *TurnHead) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type Tool struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// A JSON Schema, an object.
+	Schema        []byte `protobuf:"bytes,3,opt,name=schema,proto3" json:"schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tool) Reset() {
+	*x = Tool{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tool) ProtoMessage() {}
+
+func (x *Tool) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tool.ProtoReflect.Descriptor instead.
+func (*Tool) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Tool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Tool) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Tool) GetSchema() []byte {
+	if x != nil {
+		return x.Schema
+	}
+	return nil
+}
+
+type TurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*TurnResponse_Delta
+	//	*TurnResponse_Piece
+	//	*TurnResponse_End
+	//	*TurnResponse_Error
+	Part          isTurnResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnResponse) Reset() {
+	*x = TurnResponse{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnResponse) ProtoMessage() {}
+
+func (x *TurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnResponse.ProtoReflect.Descriptor instead.
+func (*TurnResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *TurnResponse) GetPart() isTurnResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *TurnResponse) GetDelta() *Delta {
+	if x != nil {
+		if x, ok := x.Part.(*TurnResponse_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
+func (x *TurnResponse) GetPiece() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*TurnResponse_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
+func (x *TurnResponse) GetEnd() *End {
+	if x != nil {
+		if x, ok := x.Part.(*TurnResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+func (x *TurnResponse) GetError() *Error {
+	if x != nil {
+		if x, ok := x.Part.(*TurnResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isTurnResponse_Part interface {
+	isTurnResponse_Part()
+}
+
+type TurnResponse_Delta struct {
+	Delta *Delta `protobuf:"bytes,1,opt,name=delta,proto3,oneof"`
+}
+
+type TurnResponse_Piece struct {
+	// A piece of the encoded TurnResult.
+	Piece []byte `protobuf:"bytes,2,opt,name=piece,proto3,oneof"`
+}
+
+type TurnResponse_End struct {
+	// Last: the result is complete.
+	End *End `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+type TurnResponse_Error struct {
+	// Last: there is no result.
+	Error *Error `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
+}
+
+func (*TurnResponse_Delta) isTurnResponse_Part() {}
+
+func (*TurnResponse_Piece) isTurnResponse_Part() {}
+
+func (*TurnResponse_End) isTurnResponse_Part() {}
+
+func (*TurnResponse_Error) isTurnResponse_Part() {}
+
+type Delta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "text", "thought" or "tool"; ignore others.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Of a tool.
+	Call          *ToolCall `protobuf:"bytes,3,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delta) Reset() {
+	*x = Delta{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delta) ProtoMessage() {}
+
+func (x *Delta) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delta.ProtoReflect.Descriptor instead.
+func (*Delta) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Delta) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Delta) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Delta) GetCall() *ToolCall {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+type ToolCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// As the model wrote them; they need not be JSON.
+	Arguments     []byte `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCall) Reset() {
+	*x = ToolCall{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCall) ProtoMessage() {}
+
+func (x *ToolCall) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
+func (*ToolCall) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ToolCall) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolCall) GetArguments() []byte {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+type TurnResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Text      string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	ToolCalls []*ToolCall            `protobuf:"bytes,2,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	Usage     *TokenUsage            `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Absent: text and tool calls are all there is.
+	Native *Native `protobuf:"bytes,4,opt,name=native,proto3" json:"native,omitempty"`
+	// One JSON value; empty leaves what was there.
+	State         []byte `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnResult) Reset() {
+	*x = TurnResult{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnResult) ProtoMessage() {}
+
+func (x *TurnResult) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
+func (*TurnResult) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *TurnResult) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *TurnResult) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *TurnResult) GetUsage() *TokenUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *TurnResult) GetNative() *Native {
+	if x != nil {
+		return x.Native
+	}
+	return nil
+}
+
+func (x *TurnResult) GetState() []byte {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+// TokenUsage counts tokens; 0 means that the provider did not say.
+type TokenUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Input         int64                  `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
+	Output        int64                  `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenUsage) Reset() {
+	*x = TokenUsage{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenUsage) ProtoMessage() {}
+
+func (x *TokenUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
+func (*TokenUsage) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *TokenUsage) GetInput() int64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *TokenUsage) GetOutput() int64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+// Native is what a provider said, byte for byte.
+type Native struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Each is one JSON value on one line.
+	Items         [][]byte `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Native) Reset() {
+	*x = Native{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Native) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Native) ProtoMessage() {}
+
+func (x *Native) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Native.ProtoReflect.Descriptor instead.
+func (*Native) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Native) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Native) GetItems() [][]byte {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type CompactRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*CompactRequest_Head
+	//	*CompactRequest_Piece
+	Part          isCompactRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactRequest) Reset() {
+	*x = CompactRequest{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactRequest) ProtoMessage() {}
+
+func (x *CompactRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactRequest.ProtoReflect.Descriptor instead.
+func (*CompactRequest) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *CompactRequest) GetPart() isCompactRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *CompactRequest) GetHead() *CompactHead {
+	if x != nil {
+		if x, ok := x.Part.(*CompactRequest_Head); ok {
+			return x.Head
+		}
+	}
+	return nil
+}
+
+func (x *CompactRequest) GetPiece() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*CompactRequest_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
+type isCompactRequest_Part interface {
+	isCompactRequest_Part()
+}
+
+type CompactRequest_Head struct {
+	// First, once.
+	Head *CompactHead `protobuf:"bytes,1,opt,name=head,proto3,oneof"`
+}
+
+type CompactRequest_Piece struct {
+	// A piece of the history.
+	Piece []byte `protobuf:"bytes,2,opt,name=piece,proto3,oneof"`
+}
+
+func (*CompactRequest_Head) isCompactRequest_Part() {}
+
+func (*CompactRequest_Piece) isCompactRequest_Part() {}
+
+type CompactHead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *Endpoint              `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	System        string                 `protobuf:"bytes,2,opt,name=system,proto3" json:"system,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactHead) Reset() {
+	*x = CompactHead{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactHead) ProtoMessage() {}
+
+func (x *CompactHead) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactHead.ProtoReflect.Descriptor instead.
+func (*CompactHead) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *CompactHead) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *CompactHead) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+type CompactResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*CompactResponse_Piece
+	//	*CompactResponse_End
+	//	*CompactResponse_Error
+	Part          isCompactResponse_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactResponse) Reset() {
+	*x = CompactResponse{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactResponse) ProtoMessage() {}
+
+func (x *CompactResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactResponse.ProtoReflect.Descriptor instead.
+func (*CompactResponse) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *CompactResponse) GetPart() isCompactResponse_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *CompactResponse) GetPiece() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*CompactResponse_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
+func (x *CompactResponse) GetEnd() *End {
+	if x != nil {
+		if x, ok := x.Part.(*CompactResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+func (x *CompactResponse) GetError() *Error {
+	if x != nil {
+		if x, ok := x.Part.(*CompactResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isCompactResponse_Part interface {
+	isCompactResponse_Part()
+}
+
+type CompactResponse_Piece struct {
+	// A piece of the encoded CompactResult.
+	Piece []byte `protobuf:"bytes,1,opt,name=piece,proto3,oneof"`
+}
+
+type CompactResponse_End struct {
+	// Last: the result is complete.
+	End *End `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
+}
+
+type CompactResponse_Error struct {
+	// Last: there is no result.
+	Error *Error `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
+}
+
+func (*CompactResponse_Piece) isCompactResponse_Part() {}
+
+func (*CompactResponse_End) isCompactResponse_Part() {}
+
+func (*CompactResponse_Error) isCompactResponse_Part() {}
+
+type CompactResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Native        *Native                `protobuf:"bytes,1,opt,name=native,proto3" json:"native,omitempty"`
+	Usage         *TokenUsage            `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactResult) Reset() {
+	*x = CompactResult{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactResult) ProtoMessage() {}
+
+func (x *CompactResult) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactResult.ProtoReflect.Descriptor instead.
+func (*CompactResult) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *CompactResult) GetNative() *Native {
+	if x != nil {
+		return x.Native
+	}
+	return nil
+}
+
+func (x *CompactResult) GetUsage() *TokenUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 var File_plugin_v1_plugin_proto protoreflect.FileDescriptor
 
 const file_plugin_v1_plugin_proto_rawDesc = "" +
@@ -3207,7 +4207,69 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\fCallResponse\x12\x16\n" +
 	"\x05piece\x18\x01 \x01(\fH\x00R\x05piece\x12(\n" +
 	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05errorB\x06\n" +
-	"\x04part2\xe4\x03\n" +
+	"\x04part\"p\n" +
+	"\bEndpoint\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
+	"\bbase_url\x18\x03 \x01(\tR\abaseUrl\x12\x17\n" +
+	"\aapi_key\x18\x04 \x01(\tR\x06apiKey\"X\n" +
+	"\vTurnRequest\x12)\n" +
+	"\x04head\x18\x01 \x01(\v2\x13.plugin.v1.TurnHeadH\x00R\x04head\x12\x16\n" +
+	"\x05piece\x18\x02 \x01(\fH\x00R\x05pieceB\x06\n" +
+	"\x04part\"\x90\x01\n" +
+	"\bTurnHead\x12/\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x13.plugin.v1.EndpointR\bendpoint\x12\x16\n" +
+	"\x06system\x18\x02 \x01(\tR\x06system\x12%\n" +
+	"\x05tools\x18\x03 \x03(\v2\x0f.plugin.v1.ToolR\x05tools\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\fR\x05state\"T\n" +
+	"\x04Tool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
+	"\x06schema\x18\x03 \x01(\fR\x06schema\"\xa6\x01\n" +
+	"\fTurnResponse\x12(\n" +
+	"\x05delta\x18\x01 \x01(\v2\x10.plugin.v1.DeltaH\x00R\x05delta\x12\x16\n" +
+	"\x05piece\x18\x02 \x01(\fH\x00R\x05piece\x12\"\n" +
+	"\x03end\x18\x03 \x01(\v2\x0e.plugin.v1.EndH\x00R\x03end\x12(\n" +
+	"\x05error\x18\x04 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05errorB\x06\n" +
+	"\x04part\"X\n" +
+	"\x05Delta\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12'\n" +
+	"\x04call\x18\x03 \x01(\v2\x13.plugin.v1.ToolCallR\x04call\"L\n" +
+	"\bToolCall\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x03 \x01(\fR\targuments\"\xc2\x01\n" +
+	"\n" +
+	"TurnResult\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x122\n" +
+	"\n" +
+	"tool_calls\x18\x02 \x03(\v2\x13.plugin.v1.ToolCallR\ttoolCalls\x12+\n" +
+	"\x05usage\x18\x03 \x01(\v2\x15.plugin.v1.TokenUsageR\x05usage\x12)\n" +
+	"\x06native\x18\x04 \x01(\v2\x11.plugin.v1.NativeR\x06native\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\fR\x05state\":\n" +
+	"\n" +
+	"TokenUsage\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x03R\x06output\"2\n" +
+	"\x06Native\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05items\x18\x02 \x03(\fR\x05items\"^\n" +
+	"\x0eCompactRequest\x12,\n" +
+	"\x04head\x18\x01 \x01(\v2\x16.plugin.v1.CompactHeadH\x00R\x04head\x12\x16\n" +
+	"\x05piece\x18\x02 \x01(\fH\x00R\x05pieceB\x06\n" +
+	"\x04part\"V\n" +
+	"\vCompactHead\x12/\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x13.plugin.v1.EndpointR\bendpoint\x12\x16\n" +
+	"\x06system\x18\x02 \x01(\tR\x06system\"\x7f\n" +
+	"\x0fCompactResponse\x12\x16\n" +
+	"\x05piece\x18\x01 \x01(\fH\x00R\x05piece\x12\"\n" +
+	"\x03end\x18\x02 \x01(\v2\x0e.plugin.v1.EndH\x00R\x03end\x12(\n" +
+	"\x05error\x18\x03 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05errorB\x06\n" +
+	"\x04part\"g\n" +
+	"\rCompactResult\x12)\n" +
+	"\x06native\x18\x01 \x01(\v2\x11.plugin.v1.NativeR\x06native\x12+\n" +
+	"\x05usage\x18\x02 \x01(\v2\x15.plugin.v1.TokenUsageR\x05usage2\xe4\x03\n" +
 	"\rPluginService\x12C\n" +
 	"\bDescribe\x12\x1a.plugin.v1.DescribeRequest\x1a\x1b.plugin.v1.DescribeResponse\x12F\n" +
 	"\tConfigure\x12\x1b.plugin.v1.ConfigureRequest\x1a\x1c.plugin.v1.ConfigureResponse\x12G\n" +
@@ -3215,7 +4277,10 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x06Notify\x12\x18.plugin.v1.NotifyRequest\x1a\x19.plugin.v1.NotifyResponse\x12C\n" +
 	"\bComplete\x12\x1a.plugin.v1.CompleteRequest\x1a\x1b.plugin.v1.CompleteResponse\x12=\n" +
 	"\x06Status\x12\x18.plugin.v1.StatusRequest\x1a\x19.plugin.v1.StatusResponse\x12:\n" +
-	"\x05Drain\x12\x17.plugin.v1.DrainRequest\x1a\x18.plugin.v1.DrainResponse2\xb9\x05\n" +
+	"\x05Drain\x12\x17.plugin.v1.DrainRequest\x1a\x18.plugin.v1.DrainResponse2\x94\x01\n" +
+	"\x0fProviderService\x12;\n" +
+	"\x04Turn\x12\x16.plugin.v1.TurnRequest\x1a\x17.plugin.v1.TurnResponse(\x010\x01\x12D\n" +
+	"\aCompact\x12\x19.plugin.v1.CompactRequest\x1a\x1a.plugin.v1.CompactResponse(\x010\x012\xb9\x05\n" +
 	"\x0eRuntimeService\x12B\n" +
 	"\aSession\x12\x19.plugin.v1.SessionRequest\x1a\x1a.plugin.v1.SessionResponse0\x01\x12K\n" +
 	"\n" +
@@ -3242,7 +4307,7 @@ func file_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: plugin.v1.Error
 	(*DescribeRequest)(nil),       // 1: plugin.v1.DescribeRequest
@@ -3291,11 +4356,25 @@ var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*CallRequest)(nil),           // 44: plugin.v1.CallRequest
 	(*CallHead)(nil),              // 45: plugin.v1.CallHead
 	(*CallResponse)(nil),          // 46: plugin.v1.CallResponse
-	nil,                           // 47: plugin.v1.Error.DetailsEntry
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*Endpoint)(nil),              // 47: plugin.v1.Endpoint
+	(*TurnRequest)(nil),           // 48: plugin.v1.TurnRequest
+	(*TurnHead)(nil),              // 49: plugin.v1.TurnHead
+	(*Tool)(nil),                  // 50: plugin.v1.Tool
+	(*TurnResponse)(nil),          // 51: plugin.v1.TurnResponse
+	(*Delta)(nil),                 // 52: plugin.v1.Delta
+	(*ToolCall)(nil),              // 53: plugin.v1.ToolCall
+	(*TurnResult)(nil),            // 54: plugin.v1.TurnResult
+	(*TokenUsage)(nil),            // 55: plugin.v1.TokenUsage
+	(*Native)(nil),                // 56: plugin.v1.Native
+	(*CompactRequest)(nil),        // 57: plugin.v1.CompactRequest
+	(*CompactHead)(nil),           // 58: plugin.v1.CompactHead
+	(*CompactResponse)(nil),       // 59: plugin.v1.CompactResponse
+	(*CompactResult)(nil),         // 60: plugin.v1.CompactResult
+	nil,                           // 61: plugin.v1.Error.DetailsEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_plugin_v1_plugin_proto_depIdxs = []int32{
-	47, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
+	61, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
 	0,  // 1: plugin.v1.DescribeResponse.error:type_name -> plugin.v1.Error
 	0,  // 2: plugin.v1.ConfigureResponse.error:type_name -> plugin.v1.Error
 	5,  // 3: plugin.v1.DispatchRequest.call:type_name -> plugin.v1.Call
@@ -3309,8 +4388,8 @@ var file_plugin_v1_plugin_proto_depIdxs = []int32{
 	0,  // 11: plugin.v1.CompleteResponse.error:type_name -> plugin.v1.Error
 	19, // 12: plugin.v1.StatusResponse.services:type_name -> plugin.v1.ServiceStatus
 	0,  // 13: plugin.v1.StatusResponse.error:type_name -> plugin.v1.Error
-	48, // 14: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
-	48, // 15: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
+	62, // 14: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
+	62, // 15: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
 	0,  // 16: plugin.v1.DrainResponse.error:type_name -> plugin.v1.Error
 	22, // 17: plugin.v1.SessionRequest.ref:type_name -> plugin.v1.SessionRef
 	25, // 18: plugin.v1.SessionResponse.head:type_name -> plugin.v1.SessionHead
@@ -3334,45 +4413,65 @@ var file_plugin_v1_plugin_proto_depIdxs = []int32{
 	0,  // 36: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
 	45, // 37: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
 	0,  // 38: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
-	1,  // 39: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
-	3,  // 40: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
-	6,  // 41: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
-	12, // 42: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
-	14, // 43: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
-	17, // 44: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
-	20, // 45: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
-	23, // 46: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
-	26, // 47: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
-	29, // 48: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
-	32, // 49: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
-	34, // 50: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
-	36, // 51: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
-	38, // 52: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
-	40, // 53: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
-	42, // 54: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
-	44, // 55: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
-	2,  // 56: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
-	4,  // 57: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
-	7,  // 58: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
-	13, // 59: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
-	15, // 60: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
-	18, // 61: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
-	21, // 62: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
-	24, // 63: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
-	27, // 64: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
-	31, // 65: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
-	33, // 66: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
-	35, // 67: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
-	37, // 68: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
-	39, // 69: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
-	41, // 70: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
-	43, // 71: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
-	46, // 72: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
-	56, // [56:73] is the sub-list for method output_type
-	39, // [39:56] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	49, // 39: plugin.v1.TurnRequest.head:type_name -> plugin.v1.TurnHead
+	47, // 40: plugin.v1.TurnHead.endpoint:type_name -> plugin.v1.Endpoint
+	50, // 41: plugin.v1.TurnHead.tools:type_name -> plugin.v1.Tool
+	52, // 42: plugin.v1.TurnResponse.delta:type_name -> plugin.v1.Delta
+	9,  // 43: plugin.v1.TurnResponse.end:type_name -> plugin.v1.End
+	0,  // 44: plugin.v1.TurnResponse.error:type_name -> plugin.v1.Error
+	53, // 45: plugin.v1.Delta.call:type_name -> plugin.v1.ToolCall
+	53, // 46: plugin.v1.TurnResult.tool_calls:type_name -> plugin.v1.ToolCall
+	55, // 47: plugin.v1.TurnResult.usage:type_name -> plugin.v1.TokenUsage
+	56, // 48: plugin.v1.TurnResult.native:type_name -> plugin.v1.Native
+	58, // 49: plugin.v1.CompactRequest.head:type_name -> plugin.v1.CompactHead
+	47, // 50: plugin.v1.CompactHead.endpoint:type_name -> plugin.v1.Endpoint
+	9,  // 51: plugin.v1.CompactResponse.end:type_name -> plugin.v1.End
+	0,  // 52: plugin.v1.CompactResponse.error:type_name -> plugin.v1.Error
+	56, // 53: plugin.v1.CompactResult.native:type_name -> plugin.v1.Native
+	55, // 54: plugin.v1.CompactResult.usage:type_name -> plugin.v1.TokenUsage
+	1,  // 55: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
+	3,  // 56: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
+	6,  // 57: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
+	12, // 58: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
+	14, // 59: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
+	17, // 60: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
+	20, // 61: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
+	48, // 62: plugin.v1.ProviderService.Turn:input_type -> plugin.v1.TurnRequest
+	57, // 63: plugin.v1.ProviderService.Compact:input_type -> plugin.v1.CompactRequest
+	23, // 64: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
+	26, // 65: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
+	29, // 66: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
+	32, // 67: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
+	34, // 68: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
+	36, // 69: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
+	38, // 70: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
+	40, // 71: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
+	42, // 72: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
+	44, // 73: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
+	2,  // 74: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
+	4,  // 75: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
+	7,  // 76: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
+	13, // 77: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
+	15, // 78: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
+	18, // 79: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
+	21, // 80: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
+	51, // 81: plugin.v1.ProviderService.Turn:output_type -> plugin.v1.TurnResponse
+	59, // 82: plugin.v1.ProviderService.Compact:output_type -> plugin.v1.CompactResponse
+	24, // 83: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
+	27, // 84: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
+	31, // 85: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
+	33, // 86: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
+	35, // 87: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
+	37, // 88: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
+	39, // 89: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
+	41, // 90: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
+	43, // 91: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
+	46, // 92: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
+	74, // [74:93] is the sub-list for method output_type
+	55, // [55:74] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_plugin_v1_plugin_proto_init() }
@@ -3415,15 +4514,34 @@ func file_plugin_v1_plugin_proto_init() {
 		(*CallResponse_Piece)(nil),
 		(*CallResponse_Error)(nil),
 	}
+	file_plugin_v1_plugin_proto_msgTypes[48].OneofWrappers = []any{
+		(*TurnRequest_Head)(nil),
+		(*TurnRequest_Piece)(nil),
+	}
+	file_plugin_v1_plugin_proto_msgTypes[51].OneofWrappers = []any{
+		(*TurnResponse_Delta)(nil),
+		(*TurnResponse_Piece)(nil),
+		(*TurnResponse_End)(nil),
+		(*TurnResponse_Error)(nil),
+	}
+	file_plugin_v1_plugin_proto_msgTypes[57].OneofWrappers = []any{
+		(*CompactRequest_Head)(nil),
+		(*CompactRequest_Piece)(nil),
+	}
+	file_plugin_v1_plugin_proto_msgTypes[59].OneofWrappers = []any{
+		(*CompactResponse_Piece)(nil),
+		(*CompactResponse_End)(nil),
+		(*CompactResponse_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_v1_plugin_proto_rawDesc), len(file_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   62,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_plugin_v1_plugin_proto_goTypes,
 		DependencyIndexes: file_plugin_v1_plugin_proto_depIdxs,

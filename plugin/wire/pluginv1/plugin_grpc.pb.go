@@ -382,6 +382,160 @@ var PluginService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	ProviderService_Turn_FullMethodName    = "/plugin.v1.ProviderService/Turn"
+	ProviderService_Compact_FullMethodName = "/plugin.v1.ProviderService/Compact"
+)
+
+// ProviderServiceClient is the client API for ProviderService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// ProviderService is served by a plugin that talks to models: one whose
+// description has the ability "provider". Others leave it out.
+//
+// A history crosses as lines, each one item in the encoding of its records and a
+// newline, cut into pieces wherever it may be. The plugin reads it to its end
+// before it answers with the first delta.
+type ProviderServiceClient interface {
+	// Turn asks for the next answer of a conversation: a head, then the history;
+	// the answer is deltas, then the encoded TurnResult in pieces and an end, or an
+	// error.
+	Turn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TurnRequest, TurnResponse], error)
+	// Compact makes the beginning of a conversation shorter: a head, then the
+	// history; the answer is the encoded CompactResult in pieces and an end, or an
+	// error.
+	Compact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CompactRequest, CompactResponse], error)
+}
+
+type providerServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewProviderServiceClient(cc grpc.ClientConnInterface) ProviderServiceClient {
+	return &providerServiceClient{cc}
+}
+
+func (c *providerServiceClient) Turn(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TurnRequest, TurnResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ProviderService_ServiceDesc.Streams[0], ProviderService_Turn_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TurnRequest, TurnResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProviderService_TurnClient = grpc.BidiStreamingClient[TurnRequest, TurnResponse]
+
+func (c *providerServiceClient) Compact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CompactRequest, CompactResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ProviderService_ServiceDesc.Streams[1], ProviderService_Compact_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CompactRequest, CompactResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProviderService_CompactClient = grpc.BidiStreamingClient[CompactRequest, CompactResponse]
+
+// ProviderServiceServer is the server API for ProviderService service.
+// All implementations must embed UnimplementedProviderServiceServer
+// for forward compatibility.
+//
+// ProviderService is served by a plugin that talks to models: one whose
+// description has the ability "provider". Others leave it out.
+//
+// A history crosses as lines, each one item in the encoding of its records and a
+// newline, cut into pieces wherever it may be. The plugin reads it to its end
+// before it answers with the first delta.
+type ProviderServiceServer interface {
+	// Turn asks for the next answer of a conversation: a head, then the history;
+	// the answer is deltas, then the encoded TurnResult in pieces and an end, or an
+	// error.
+	Turn(grpc.BidiStreamingServer[TurnRequest, TurnResponse]) error
+	// Compact makes the beginning of a conversation shorter: a head, then the
+	// history; the answer is the encoded CompactResult in pieces and an end, or an
+	// error.
+	Compact(grpc.BidiStreamingServer[CompactRequest, CompactResponse]) error
+	mustEmbedUnimplementedProviderServiceServer()
+}
+
+// UnimplementedProviderServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedProviderServiceServer struct{}
+
+func (UnimplementedProviderServiceServer) Turn(grpc.BidiStreamingServer[TurnRequest, TurnResponse]) error {
+	return status.Error(codes.Unimplemented, "method Turn not implemented")
+}
+func (UnimplementedProviderServiceServer) Compact(grpc.BidiStreamingServer[CompactRequest, CompactResponse]) error {
+	return status.Error(codes.Unimplemented, "method Compact not implemented")
+}
+func (UnimplementedProviderServiceServer) mustEmbedUnimplementedProviderServiceServer() {}
+func (UnimplementedProviderServiceServer) testEmbeddedByValue()                         {}
+
+// UnsafeProviderServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ProviderServiceServer will
+// result in compilation errors.
+type UnsafeProviderServiceServer interface {
+	mustEmbedUnimplementedProviderServiceServer()
+}
+
+func RegisterProviderServiceServer(s grpc.ServiceRegistrar, srv ProviderServiceServer) {
+	// If the following call panics, it indicates UnimplementedProviderServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&ProviderService_ServiceDesc, srv)
+}
+
+func _ProviderService_Turn_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ProviderServiceServer).Turn(&grpc.GenericServerStream[TurnRequest, TurnResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProviderService_TurnServer = grpc.BidiStreamingServer[TurnRequest, TurnResponse]
+
+func _ProviderService_Compact_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ProviderServiceServer).Compact(&grpc.GenericServerStream[CompactRequest, CompactResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ProviderService_CompactServer = grpc.BidiStreamingServer[CompactRequest, CompactResponse]
+
+// ProviderService_ServiceDesc is the grpc.ServiceDesc for ProviderService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var ProviderService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "plugin.v1.ProviderService",
+	HandlerType: (*ProviderServiceServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Turn",
+			Handler:       _ProviderService_Turn_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Compact",
+			Handler:       _ProviderService_Compact_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "plugin/v1/plugin.proto",
+}
+
+const (
 	RuntimeService_Session_FullMethodName     = "/plugin.v1.RuntimeService/Session"
 	RuntimeService_ReadChunks_FullMethodName  = "/plugin.v1.RuntimeService/ReadChunks"
 	RuntimeService_Stage_FullMethodName       = "/plugin.v1.RuntimeService/Stage"
