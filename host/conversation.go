@@ -79,7 +79,7 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		Absent:    func(command string) error { return h.Absent(ctx, command) },
 		Notify:    func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
 		OpenModel: openModel, Models: h.modelCandidates,
-		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
+		Complete: h.Complete, Agent: o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
 	})
 	return c, err
 }

@@ -26,6 +26,9 @@ type Options struct {
 	Size func() (width, height int)
 	// Resized has a value whenever the size may have changed. It may be nil.
 	Resized <-chan struct{}
+	// Waiting takes what was typed and not read yet, without waiting for more. It
+	// may be nil.
+	Waiting func() []byte
 	// Suspend stops the program, as Ctrl-Z does, and returns when it goes on. nil
 	// leaves Ctrl-Z without a meaning.
 	Suspend func()
@@ -40,6 +43,9 @@ type Line struct {
 	// Complete proposes what may stand at the end of the text before the cursor.
 	// It may be nil, and is called by the goroutine of ReadLine.
 	Complete func(before string) Completion
+	// Fresh leaves what was typed before this line was asked for to the next line
+	// that is not: it was written without knowing the question.
+	Fresh bool
 }
 
 // Completion is what may stand at the end of a text.
@@ -56,6 +62,7 @@ type Candidate struct{ Value, Help string }
 type Editor struct {
 	o      Options
 	typed  []byte // not parsed yet
+	held   []byte // typed before a fresh line, and not meant for it
 	asked  bool   // a read is under way
 	reads  chan read
 	killed string
@@ -69,8 +76,18 @@ type read struct {
 // New makes an editor. Nothing is read or shown before a line is asked for.
 func New(o Options) *Editor { return &Editor{o: o, reads: make(chan read, 1)} }
 
-// Type makes text come before everything that is typed from now on.
-func (e *Editor) Type(text []byte) { e.typed = append(e.typed, text...) }
+// hold keeps what was typed for a later line.
+func (e *Editor) hold() {
+	select {
+	case r := <-e.reads:
+		e.asked, e.typed = false, append(e.typed, r.bytes...)
+	default:
+	}
+	if !e.asked && e.o.Waiting != nil {
+		e.typed = append(e.typed, e.o.Waiting()...)
+	}
+	e.held, e.typed = append(e.held, e.typed...), nil
+}
 
 // ReadLine asks for one line; its text may have several. It returns io.EOF for
 // Ctrl-D where nothing is written, and where the keys end, ErrInterrupted for
@@ -83,6 +100,11 @@ func (e *Editor) ReadLine(ctx context.Context, line Line) (text string, err erro
 		return "", err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
+	if line.Fresh {
+		e.hold()
+	} else {
+		e.typed, e.held = append(e.held, e.typed...), nil
+	}
 	s := &session{Editor: e, line: line, at: len(line.History), screen: screen{w: e.o.Screen}}
 	s.measure()
 	return s.read(ctx)

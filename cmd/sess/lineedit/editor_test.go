@@ -264,13 +264,26 @@ func TestReadLineIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestTypedAhead(t *testing.T) {
+// What a person writes while a model answers is no answer to what it then asks.
+func TestQuestionIsNotAnsweredAhead(t *testing.T) {
 	t.Parallel()
-	e := lineedit.New(newScreen(40, 6).options(&typing{text: "c\r", most: 10}, 40, 6))
-	e.Type([]byte("a\rb"))
-	for _, want := range []string{"a", "bc"} {
-		if got, err := e.ReadLine(t.Context(), lineedit.Line{}); got != want || err != nil {
-			t.Errorf("ReadLine = %q, %v, want %q", got, err, want)
+	keys := steps{make(chan struct{}), make(chan string)}
+	o := newScreen(40, 6).options(keys, 40, 6)
+	waiting := "lo\r"
+	o.Waiting = func() []byte { w := waiting; waiting = ""; return []byte(w) }
+	e := lineedit.New(o)
+	go func() {
+		for _, text := range []string{"one\rhel", "y\rx", "\r"} {
+			<-keys.waited
+			keys.text <- text
+		}
+	}()
+	for _, tt := range []struct {
+		fresh bool
+		want  string
+	}{{false, "one"}, {true, "y"}, {false, "hello"}, {false, "x"}} {
+		if got, err := e.ReadLine(t.Context(), lineedit.Line{Fresh: tt.fresh}); got != tt.want || err != nil {
+			t.Errorf("ReadLine = %q, %v, want %q", got, err, tt.want)
 		}
 	}
 }
