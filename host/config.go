@@ -44,6 +44,9 @@ type Config struct {
 		History int `json:"history"`
 		// Confirm lists the tool actions that ask a person first.
 		Confirm []string `json:"confirm"`
+		// ApprovalSeconds is how long a gateway waits for a person to allow one; 0:
+		// without end.
+		ApprovalSeconds int `json:"approvalSeconds"`
 	} `json:"chat"`
 
 	Gateway struct {

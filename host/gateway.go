@@ -353,6 +353,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		defer close(beginning)
 		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		g.log.Info("gateway stopping", "cause", context.Cause(g.serving).Error())
+		g.host.live.drain()                      // who waits for a turn has an answer in time
 		if err := g.forgetRecord(); err != nil { // it is not to be found any more
 			g.log.Warn("record not removed", "err", err)
 		}
@@ -523,6 +524,9 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	wait := begunTime
 	if !line.StartBy.IsZero() {
 		wait = min(wait, time.Until(line.StartBy)) // by then its writer wants to know
+	}
+	if files := server.ClientFiles(ctx); files != nil && line.Files {
+		ctx = plugin.WithFiles(ctx, files)
 	}
 	begun := time.AfterFunc(wait, func() { tell(plugin.Progress{Stage: StageBegun}) })
 	reply := g.host.CommandLine(ctx, g.opts.Program, line, caller, tell)
