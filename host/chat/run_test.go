@@ -200,7 +200,7 @@ func (f editorFunc) ReadLine(ctx context.Context, ask chat.Ask) (string, error) 
 func TestQuestionIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.opts.Confirm = []string{"save"}
+	d.opts.Confirm = func() []string { return []string{"save"} }
 	d.open(offline(t))
 	lines := []string{`call pad_manage {"action":"save","name":"v1"}`, "hi"}
 	withdrawn := 0
