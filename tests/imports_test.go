@@ -26,6 +26,7 @@ type arrowRow struct {
 // arrows has one row for every package with code that is not a test.
 var arrows = []arrowRow{
 	{"cmd/sess", []string{"*"}, "wiring: the one place that knows all parts"},
+	{"cmd/sess/lineedit", nil, "lines at a terminal, whatever they are for"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
 		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "store/chunk",
@@ -83,7 +84,8 @@ var modules = []moduleRow{
 	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
 	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
-	{"golang.org/x/sys/unix", []string{"store/durable"}, "opens a name below its folder in one call of the system, and locks what is open"},
+	{"github.com/rivo/uniseg", []string{"cmd/sess/lineedit"}, "what a person takes for one character, and how wide it is"},
+	{"golang.org/x/sys/unix", []string{"cmd/sess", "store/durable"}, "keeps a terminal from echoing; opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
