@@ -33,7 +33,7 @@ var arrows = []arrowRow{
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
-	{"host/client", []string{"plugin"}, "a gateway's other side needs nothing of the gateway"},
+	{"host/client", []string{"plugin", "store/transcript"}, "a gateway's other side needs nothing of the gateway; messages have one type"},
 	{"host/models", []string{"plugin", "store/transcript"}, "a model turns records into events; it keeps nothing"},
 	{"host/schema", []string{"plugin"}, "checks values of anything; of the contract it knows how to guess a word"},
 	{"host/server", []string{"host/web", "plugin", "surfaces"}, "mounts what the surfaces derive, and the files for pages; what answers is handed to it"},
