@@ -40,7 +40,7 @@ func (h *Host) sessionsCommand() dispatch.Command {
 	return dispatch.Command{
 		Name:    "sessions",
 		Summary: "The live conversations",
-		Verbs: []dispatch.Verb{{
+		Verbs: append([]dispatch.Verb{{
 			Name: "list", Aliases: []string{"ls"}, Summary: "List the sessions of all projects, newest first",
 			Examples: []string{"list", "list --trash", "list --limit=20"},
 			Flags: func(fs *dispatch.Flags) {
@@ -86,7 +86,8 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Help:   "Of several that had the id, the one deleted last comes back.",
 			Args:   []plugin.Arg{trashed},
 			Effect: plugin.EffectWrite, Run: h.sessionsRestore,
-		}},
+		}}, h.notificationVerbs()...),
+		Routes: notificationRoutes(),
 	}
 }
 
@@ -274,6 +275,11 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 			return ref, err
 		}
 	}
+	return h.present(ctx, ref)
+}
+
+// present is a session that has to be there.
+func (h *Host) present(ctx context.Context, ref session.Ref) (session.Ref, error) {
 	if ref.ID == "" {
 		return ref, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess chat begins one")
 	}
