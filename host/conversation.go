@@ -98,6 +98,7 @@ func (h *Host) newChat(ctx context.Context, ref session.Ref, model models.Model,
 		Follow:    o.follow,
 		OpenModel: func(name string) (models.Model, error) { return h.openModel(name, o.Paced) },
 		Models:    h.modelCandidates,
+		Complete:  h.Complete,
 		Agent:     o.Agent, Cwd: o.Cwd, Now: h.now,
 		Confirm: func() []string { return h.Config().Chat.Confirm },
 	})

@@ -162,7 +162,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 // ours reports whether an entry of the home is one that the program makes there.
 func ours(name string) bool {
 	switch name {
-	case "agents", "config.json", "gateway.json", "gateway.lock", "gateway.lock.holder", "gateway.token", "logs", "plugins", "sessions":
+	case "agents", historyName, "config.json", "gateway.json", "gateway.lock", "gateway.lock.holder", "gateway.token", "logs", "plugins", "sessions":
 		return true
 	}
 	return false

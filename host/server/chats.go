@@ -25,16 +25,14 @@ const (
 	methodGet      = "sessions.get"
 	methodMessages = "sessions.messages"
 	methodSend     = "sessions.send"
-	methodCancelIt = "sessions.cancel"
+	methodCancelTurn = "sessions.cancel"
 	methodApprove  = "sessions.approve"
 	methodModels   = "models.list"
 
-	chatSessions = "/sessions"
-	chatSession  = "/sessions/{id}"
-	chatMessages = chatSession + "/messages"
-	chatEvents   = chatSession + "/events"
-	chatCancel   = chatSession + "/cancel"
-	chatApprove  = chatSession + "/approve"
+	pathMessages = pathSession + "/messages"
+	pathEvents   = pathSession + "/events"
+	pathCancel   = pathSession + "/cancel"
+	pathApprove  = pathSession + "/approve"
 )
 
 const (
@@ -48,13 +46,13 @@ const (
 
 func (s *Server) chatEndpoints() []endpoint {
 	return []endpoint{
-		{http.MethodPost, chatSessions, false, s.serveCreate},
-		{http.MethodGet, chatSession, false, s.serveGet},
-		{http.MethodGet, chatMessages, false, s.serveMessages},
-		{http.MethodPost, chatMessages, false, s.serveSend},
-		{http.MethodGet, chatEvents, false, s.serveEvents},
-		{http.MethodPost, chatCancel, false, s.serveAbout(methodCancelIt)},
-		{http.MethodPost, chatApprove, false, s.serveAbout(methodApprove)},
+		{http.MethodPost, pathSessions, false, s.serveCreate},
+		{http.MethodGet, pathSession, false, s.serveGet},
+		{http.MethodGet, pathMessages, false, s.serveMessages},
+		{http.MethodPost, pathMessages, false, s.serveSend},
+		{http.MethodGet, pathEvents, false, s.serveEvents},
+		{http.MethodPost, pathCancel, false, s.serveAbout(methodCancelTurn)},
+		{http.MethodPost, pathApprove, false, s.serveAbout(methodApprove)},
 	}
 }
 
@@ -384,18 +382,18 @@ func chatOperations() []surfaces.HTTPOperation {
 	}
 	return []surfaces.HTTPOperation{
 		{
-			Method: http.MethodPost, Path: chatSessions, ID: methodCreate, Summary: "Make a session",
+			Method: http.MethodPost, Path: pathSessions, ID: methodCreate, Summary: "Make a session",
 			Description: "All fields may be left out. It becomes the active session unless activate is false. The messages are what was said before, elsewhere.",
 			Request: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"id":{"type":"string"},"project":{"type":"string"},"title":{"type":"string"},"model":{"type":"string"},"cwd":{"type":"string"},` +
 				`"messages":{"type":"array","items":{"type":"object","required":["role","content"],"properties":{"role":{"type":"string","enum":["user","agent","assistant"]},"content":{"type":"string"}}}},"activate":{"type":"boolean"}}}`),
 			Status: http.StatusCreated, Response: json.RawMessage(infoSchema),
 		},
 		{
-			Method: http.MethodGet, Path: chatSession, ID: methodGet, Summary: "Tell about a session, without its messages",
+			Method: http.MethodGet, Path: pathSession, ID: methodGet, Summary: "Tell about a session, without its messages",
 			Parameters: []surfaces.HTTPParameter{project}, Response: json.RawMessage(infoSchema),
 		},
 		{
-			Method: http.MethodGet, Path: chatMessages, ID: methodMessages, Summary: "Read messages of a session, by default the last ones",
+			Method: http.MethodGet, Path: pathMessages, ID: methodMessages, Summary: "Read messages of a session, by default the last ones",
 			Description: "While a snapshot is selected these are its messages, readonly is true, and snapshot is its metadata. Messages are counted from 0. X-Total-Count says how many there are, Link where the pages beside this one are.",
 			Parameters: []surfaces.HTTPParameter{
 				project, number("limit", "how many at most: 100 where nothing is said, 1000 at the most"),
@@ -404,14 +402,14 @@ func chatOperations() []surfaces.HTTPOperation {
 			Response: json.RawMessage(`{"type":"object","required":["messages","first","end","total","revision","readonly"],"properties":{"messages":{"type":"array","items":{"type":"object"}},"first":{"type":"integer"},"end":{"type":"integer"},"total":{"type":"integer"},"revision":{"type":"integer"},"readonly":{"type":"boolean"},"snapshot":{"type":"object"}}}`),
 		},
 		{
-			Method: http.MethodPost, Path: chatMessages, ID: methodSend, Summary: "Send a message or a slash command",
+			Method: http.MethodPost, Path: pathMessages, ID: methodSend, Summary: "Send a message or a slash command",
 			Description: "With Accept: text/event-stream what comes of it is sent as it comes, and otherwise as one answer. The turn goes on where the client leaves. The status is 409 while a turn runs (busy), while a snapshot is selected (readonly), and where the session is no more at expectedRevision (conflict). " + eventsHelp,
 			Parameters:  []surfaces.HTTPParameter{project},
 			Request:     json.RawMessage(`{"type":"object","required":["content"],"properties":{"content":{"type":"string","minLength":1},"model":{"type":"string"},"expectedRevision":{"type":"integer"},"project":{"type":"string"}}}`),
 			Response:    json.RawMessage(answerSchema),
 		},
 		{
-			Method: http.MethodGet, Path: chatEvents, ID: "sessions.events", Summary: "Follow a session", Type: mimeEvents,
+			Method: http.MethodGet, Path: pathEvents, ID: "sessions.events", Summary: "Follow a session", Type: mimeEvents,
 			Description: "It begins with what runs now, or after the event that after or the header Last-Event-ID names. " + eventsHelp,
 			Parameters: []surfaces.HTTPParameter{
 				project, {Name: "after", In: "query", Help: "the id of an event"}, {Name: "Last-Event-ID", In: "header", Help: "the same, as browsers send it"},
@@ -419,12 +417,12 @@ func chatOperations() []surfaces.HTTPOperation {
 			Response: json.RawMessage(`{"type":"string"}`),
 		},
 		{
-			Method: http.MethodPost, Path: chatCancel, ID: methodCancelIt, Summary: "End the turn that runs; what came of it is kept",
+			Method: http.MethodPost, Path: pathCancel, ID: methodCancelTurn, Summary: "End the turn that runs; what came of it is kept",
 			Parameters: []surfaces.HTTPParameter{project}, Request: json.RawMessage(`{"type":"object","properties":{"project":{"type":"string"}}}`),
 			Response: json.RawMessage(`{"type":"object","required":["cancelled","revision"],"properties":{"cancelled":{"type":"boolean"},"revision":{"type":"integer"}}}`),
 		},
 		{
-			Method: http.MethodPost, Path: chatApprove, ID: methodApprove, Summary: "Allow or refuse the tool call that waits for a person",
+			Method: http.MethodPost, Path: pathApprove, ID: methodApprove, Summary: "Allow or refuse the tool call that waits for a person",
 			Parameters: []surfaces.HTTPParameter{project},
 			Request:    json.RawMessage(`{"type":"object","required":["callId","allow"],"properties":{"callId":{"type":"string"},"allow":{"type":"boolean"},"project":{"type":"string"}}}`),
 			Response:   json.RawMessage(`{"type":"object","required":["callId","allow"],"properties":{"callId":{"type":"string"},"allow":{"type":"boolean"}}}`),
