@@ -41,6 +41,8 @@ var arrows = []arrowRow{
 	{"host/web", nil, "files for pages, which know the gateway by its network only"},
 	{"plugin", []string{"store/transcript"}, "the contract shares the record types and nothing else"},
 	{"plugin/change", []string{"plugin", "store/chunk", "store/transcript"}, "the way back of a change, for every plugin that makes one; chunks cross the boundary as frames"},
+	{"plugin/responses", []string{"dispatch", "plugin", "plugin/change", "plugin/upstream", "store/transcript"}, "talks to models, and changes a conversation as every plugin does"},
+	{"plugin/responses/responsestest", nil, "speaks a provider's API in the tests, and knows nothing of who asks"},
 	{"plugin/sess", []string{"dispatch", "plugin", "plugin/wire", "store/snapshot", "store/transcript"}, "owns the named pool and reaches live sessions through plugin.Runtime alone"},
 	{"plugin/upstream", []string{"plugin"}, "talks to a model's provider, for the host's kinds of models and for plugins that bring one"},
 	{"plugin/wire", []string{"plugin", "plugin/wire/pluginv1", "store/transcript"}, "carries the contract; adds no meaning"},
@@ -61,11 +63,13 @@ type reachRow struct{ from, to, why string }
 
 var unreachable = []reachRow{
 	{"host", "plugin/sess", "the host starts plugins, it does not contain them"},
+	{"host", "plugin/responses", "the host starts plugins, it does not contain them"},
 	{"host", "store/snapshot", "named snapshots belong to the plugin"},
 	{"host/chat", "host", "a part of the host gets what it needs handed to it"},
 	{"host/models", "host", "a part of the host gets what it needs handed to it"},
 	{"host/server", "host", "a part of the host gets what it needs handed to it"},
 	{"host/supervise", "host", "a part of the host gets what it needs handed to it"},
+	{"plugin/responses", "host", "a plugin runs in a process of its own"},
 	{"plugin/sess", "host", "a plugin runs in a process of its own"},
 	{"plugin/sess", "store/session", "live sessions belong to the host: plugin.Runtime is the way to them"},
 	{"surfaces", "dispatch", "a surface works over any Dispatcher, also a remote one"},

@@ -181,6 +181,7 @@ type ChatAnswer struct {
 	// model's message with what it did, and what that took.
 	Turn       string            `json:"turn,omitempty"`
 	Status     string            `json:"status,omitempty"`
+	Model      string            `json:"model,omitempty"` // that answered
 	Message    json.RawMessage   `json:"message,omitempty"`
 	Activities []json.RawMessage `json:"activities,omitempty"`
 	Usage      json.RawMessage   `json:"usage,omitempty"`

@@ -91,7 +91,7 @@ const toolPath = "/tools/invoke"
 
 // endpoints lists the server's own endpoints.
 func (s *Server) endpoints() []endpoint {
-	return append([]endpoint{
+	return slices.Concat([]endpoint{
 		{http.MethodGet, "/", true, s.serveRoot},
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
@@ -103,7 +103,7 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodPost, toolPath, false, s.serveTool},
 		{http.MethodGet, rpcPath, false, s.serveRPCSocket},
 		{http.MethodPost, rpcPath, false, s.serveRPC},
-	}, s.sessionEndpoints()...)
+	}, s.sessionEndpoints(), s.chatEndpoints(), s.completionEndpoints())
 }
 
 // statusError is an error whose status the error's code does not tell.
@@ -147,8 +147,11 @@ func (s *Server) fail(c echo.Context, err error) {
 		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="sess"`)
 	}
 	body := surfaces.HTTPErrorBody
-	if c.Request().URL.Path == toolPath {
+	switch path := c.Request().URL.Path; {
+	case path == toolPath:
 		body = surfaces.HTTPToolErrorBody
+	case strings.HasPrefix(path, completionsRoot):
+		body = completionError
 	}
 	if err := c.Blob(status, echo.MIMEApplicationJSON, body(e)); err != nil {
 		s.log.DebugContext(c.Request().Context(), "answer not sent", "err", err)
@@ -238,10 +241,10 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if cors != "" {
 			h.Set("Access-Control-Allow-Origin", cors)
-			h.Set("Access-Control-Expose-Headers", "Allow, Link, WWW-Authenticate, X-Notices, X-Request-Id, X-Total-Count")
+			h.Set("Access-Control-Expose-Headers", "Allow, Link, Location, WWW-Authenticate, X-Notices, X-Request-Id, X-Sess-Project, X-Sess-Session, X-Total-Count")
 			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 				h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, X-Request-Id")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, X-Request-Id, X-Sess-Project, X-Sess-Session")
 				h.Set("Access-Control-Max-Age", "600")
 				return c.NoContent(http.StatusNoContent)
 			}

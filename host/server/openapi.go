@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -20,7 +21,7 @@ func (s *Server) serveOpenAPI(c echo.Context) error {
 // missing.
 func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 	const status = `{"type":"object","required":["ok","status"],"properties":{"ok":{"type":"boolean"},"status":{"type":"string"},"failing":{"type":"array","items":{"type":"string"}}}}`
-	return append([]surfaces.HTTPOperation{
+	return slices.Concat([]surfaces.HTTPOperation{
 		{
 			Method: http.MethodGet, Path: "/", ID: "root", Summary: "Tell what this is and where to go on", Open: true,
 			Response: json.RawMessage(`{"type":"object","required":["name","version"],"properties":{"name":{"type":"string"},"version":{"type":"string"}}}`),
@@ -73,7 +74,7 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
 			Failure:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","id","error"],"properties":{"jsonrpc":{"const":"2.0"},"id":{"type":"null"},"error":{"type":"object","required":["code","message","data"]}}},` + surfaces.FailureRef + `]}`),
 		},
-	}, sessionOperations()...)
+	}, sessionOperations(), chatOperations(), completionOperations())
 }
 
 // The JSON Schemas of what the session endpoints take and give.

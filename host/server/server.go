@@ -84,6 +84,7 @@ type Server struct {
 	metrics *metrics
 	rpc     *rpc
 	mounts  atomic.Pointer[mounts]
+	threads threads
 	// conns is how many connections over the network there may be. Others wait:
 	// each takes a descriptor, and the host needs some for its files.
 	conns int

@@ -45,7 +45,7 @@ func TestSessionEndpoints(t *testing.T) {
 		{"PUT", "/sessions/manifest", `{"lastProjectId":"p"}`, "", 200, "sessions.saveManifest", `{"lastProjectId":"p"}`},
 		{"PUT", "/sessions/manifest?x=1", `{}`, "", 400, "", "it takes no query"},
 		{"POST", "/sessions/manifest", `{}`, "", 405, "", "use PUT"},
-		{"POST", "/sessions/s1", `{}`, "", 405, "", "use DELETE or PUT"},
+		{"POST", "/sessions/s1", `{}`, "", 405, "", "use DELETE or GET or HEAD or PUT"},
 		{"DELETE", "/sessions/s1?project=p+q", "", "", 200, remove, `{"projectId":"p q","sessionId":"s1"}`},
 		{"DELETE", "/sessions/s1", "", "", 400, "", "project is missing"},
 		{"DELETE", "/sessions/s1?project=p&project=q", "", "", 400, "", "project is given twice"},

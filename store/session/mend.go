@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 
 	"sess/store/transcript"
@@ -172,24 +173,20 @@ func (l *Live) Recall() error {
 			rest = strings.TrimLeft(strings.TrimPrefix(rest, item.Content), "\n")
 		}
 	}
-	return l.Append(transcript.ListHistory, told([]spoken{{m.ID, m.Role, rest}})...)
+	return l.Append(transcript.ListHistory, told([]spoken{{id: m.ID, role: m.Role, content: rest}})...)
 }
 
 // lastAnswer is what the model knows of what followed the last question; asked is
 // false where there was none. It looks from the end, as far as it has to.
 func (l *Live) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
 	const step = 64
-	list := l.Doc.List(transcript.ListHistory)
-	for from := list.Records; from > 0 && !asked; {
+	itself := transcript.CompactionOf(l.Doc.Header).Provider // who is told the items as they are
+	for from := l.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
 		from = max(0, from-step)
 		answer = nil
-		for r, err := range list.All(l.load, from, list.Records) {
+		for item, err := range transcript.History(&l.Doc, l.load, itself, from, math.MaxInt) {
 			if err != nil {
 				return nil, false, err
-			}
-			var item transcript.HistoryItem
-			if json.Unmarshal(r, &item) != nil {
-				continue
 			}
 			if answer = append(answer, item); item.Role == transcript.RoleUser {
 				answer, asked = nil, true

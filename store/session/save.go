@@ -248,6 +248,7 @@ func (l *Live) merge(in *saved) (changed bool, err error) {
 			return false, err
 		}
 	}
+	old := l.Doc.Clone()
 	before, err := l.spoken()
 	if err != nil {
 		return false, err
@@ -278,7 +279,7 @@ func (l *Live) merge(in *saved) (changed bool, err error) {
 	if replaced && in.base == nil {
 		return false, &ConflictError{Ref: l.Ref, Have: l.Revision, Want: NoRevision}
 	}
-	if err := l.historyFollows(before); err != nil {
+	if err := l.historyFollows(old, before); err != nil {
 		return false, err
 	}
 	if in.updatedAt > l.UpdatedAt {
