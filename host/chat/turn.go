@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,14 +44,15 @@ type turn struct {
 	log      *session.TurnLog
 	logError error // the first one: people are told once
 
-	message    transcript.Message // what the model says; the last one of the session
-	activities []transcript.Activity
-	firstOpen  int             // index of activities[0] in the session's list
-	stored     int             // how many of the activities are in the list
-	content    strings.Builder // of the message
-	said       int             // where in content the answer to this request begins
-	usage      models.Usage
-	queue      []queued
+	message      transcript.Message // what the model says; the last one of the session
+	activities   []transcript.Activity
+	firstOpen    int             // index of activities[0] in the session's list
+	stored       int             // how many of the activities are in the list
+	content      strings.Builder // of the message
+	said         int             // where in content the answer to this request begins
+	usage        models.Usage
+	modelNotices []string // of the model
+	queue        []queued
 }
 
 // turn runs one turn, then what the model queued for its end, and tells the
@@ -262,6 +264,11 @@ func (t *turn) delta(d models.Delta) {
 	case models.DeltaThought:
 		t.event(session.EventThoughtDelta, map[string]any{"text": d.Text})
 		t.out.Event(Event{Kind: EventThought, Turn: t.id, Text: d.Text})
+	case models.DeltaNotice:
+		if !slices.Contains(t.modelNotices, d.Text) { // the next request may meet the same
+			t.modelNotices = append(t.modelNotices, d.Text)
+			t.notice(d.Text)
+		}
 	case models.DeltaTool: // it is told when it starts
 	}
 }
@@ -276,9 +283,11 @@ func (t *turn) end(ctx context.Context, cause error) error {
 	defer cancel()
 	status := transcript.StatusComplete
 	t.live.Status, t.live.ActiveRun = session.StatusIdle, nil
+	if cause == nil || t.usage != (models.Usage{}) {
+		t.event(session.EventUsage, t.usage)
+	}
 	switch {
 	case cause == nil:
-		t.event(session.EventUsage, t.usage)
 		t.event(session.EventRunFinished, nil)
 	case cancelled:
 		if t.content.Len() == 0 {
