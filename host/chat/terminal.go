@@ -122,7 +122,11 @@ func (t *Terminal) endLine() {
 }
 
 func (t *Terminal) note(s style, format string, args ...any) {
-	_, _ = io.WriteString(t.notes, t.paint(s, "· "+surfaces.Printable(fmt.Sprintf(format, args...))+"\n"))
+	text := "· " + surfaces.Printable(fmt.Sprintf(format, args...)) + "\n"
+	if t.o.Columns != nil {
+		text = new(wrapper).add(text, t.o.Columns())
+	}
+	_, _ = io.WriteString(t.notes, t.paint(s, text))
 }
 
 func (t *Terminal) render(o surfaces.CLIOutput, s style) {
