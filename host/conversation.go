@@ -110,11 +110,15 @@ func (h *Host) openModel(name string, paced bool) (models.Model, error) {
 	return models.Open(name, h.models(paced))
 }
 
+// models is the configuration of the models, with what they need of the host.
 func (h *Host) models(paced bool) models.Config {
-	c := models.Config{Default: h.Config().Models.Default, Providers: map[string]models.Provider{}}
-	for id, p := range h.Config().Models.Providers {
-		c.Providers[id] = models.Provider{Kind: p.Kind, Model: p.Model}
+	c := h.Config().Models
+	c.Getenv = func(name string) string {
+		value, _ := lookupEnv(h.opts.Environ, name)
+		return value
 	}
+	c.Path = h.opts.path
+	c.Transport = h.transport
 	if paced {
 		c.Pace = pace
 	}
