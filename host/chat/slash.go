@@ -162,15 +162,15 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 
 // sessionInfo is the data of /session.
 type sessionInfo struct {
-	ID        string `json:"id"`
-	Project   string `json:"projectId"`
-	Title     string `json:"title"`
-	Messages  int    `json:"messages"`
-	Revision  int64  `json:"revision"`
-	Model     string `json:"model"`
-	Status    string `json:"status"`
-	Cwd       string `json:"cwd,omitempty"`
-	Snapshot  string `json:"snapshot,omitempty"` // shown instead
+	ID       string `json:"id"`
+	Project  string `json:"projectId"`
+	Title    string `json:"title"`
+	Messages int    `json:"messages"`
+	Revision int64  `json:"revision"`
+	Model    string `json:"model"`
+	Status   string `json:"status"`
+	Cwd      string `json:"cwd,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"` // shown instead
 	// Usage is what the turns took whose event logs are there.
 	Usage        models.Usage `json:"usage"`
 	CreatedAt    int64        `json:"createdAt"` // epoch milliseconds
