@@ -47,6 +47,12 @@ type Config struct {
 		ApprovalSeconds int `json:"approvalSeconds"`
 	} `json:"chat"`
 
+	Sessions struct {
+		Max        int `json:"max"`        // 0: no limit
+		MaxAgeDays int `json:"maxAgeDays"` // 0: no limit
+		TrashDays  int `json:"trashDays"`  // 0: never emptied
+	} `json:"sessions"`
+
 	Gateway struct {
 		Listen         string   `json:"listen"`
 		Token          string   `json:"token"`

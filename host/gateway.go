@@ -337,6 +337,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		cancel    context.CancelFunc
 		beginning = make(chan struct{})
 	)
+	g.host.background.Go(func() { g.host.keepExpiring(g.serving) })
 	context.AfterFunc(g.serving, func() {
 		defer close(beginning)
 		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopTime)

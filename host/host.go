@@ -100,6 +100,7 @@ type Host struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 	tidy       sync.Once
+	expiring   sync.Mutex // held while sessions expire
 
 	mu       sync.Mutex              // guards what follows
 	moves    map[string]*session.Ref // by request id
@@ -164,7 +165,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, homeError(opts.Home, err)
 	}
-	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters})
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters, Made: func(session.Ref) { h.expire() }})
 	if err != nil {
 		return nil, errors.Join(homeError(opts.Home, err), h.home.Close())
 	}
@@ -205,8 +206,8 @@ func (h *Host) Close(ctx context.Context) error {
 	defer stop()
 	h.live.close(ctx)   // its turns talk to the plugins,
 	h.background.Wait() // as does what runs in the background
+	errs := []error{h.sessions.Flush(ctx)}
 	h.end()
-	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	h.reloading.Lock() // no plugin is started any more
