@@ -155,6 +155,10 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`import '` + bundle + `' --name=brought`, `{"name":"brought","input":` + strconv.Quote(content) + `}`, "", false},
 			{`import '` + bundle + `' --name=v1`, `{"name":"v1","input":` + strconv.Quote(content) + `}`, plugin.Exists, true},
 			{`import '` + bundle + `' --name="a b"`, `{"name":"a b","input":` + strconv.Quote(content) + `}`, plugin.InvalidName, false},
+			{`search LAUNCH --of-session=talk`, `{"text":"LAUNCH","ofSession":"talk"}`, "", false},
+			{`search 'n[eo]wsletter' --regex --of-session=talk --limit=1`, `{"text":"n[eo]wsletter","regex":true,"ofSession":"talk","limit":1}`, "", false},
+			{`search "nobody said that" --of-session=talk --all-projects`, `{"text":"nobody said that","ofSession":"talk","allProjects":true}`, "", false},
+			{`search ""`, `{"text":""}`, plugin.Usage, false},
 
 			{`lod v1`, `{"name":"v1"}`, plugin.Usage, true},
 			{`new v1`, `{"name":"v1"}`, plugin.Exists, false},
