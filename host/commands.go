@@ -35,7 +35,7 @@ func (h *Host) sessionsCommand() dispatch.Command {
 	return dispatch.Command{
 		Name:    "sessions",
 		Summary: "The live conversations",
-		Verbs: []dispatch.Verb{{
+		Verbs: append([]dispatch.Verb{{
 			Name: "list", Aliases: []string{"ls"}, Summary: "List the sessions of all projects, newest first",
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
@@ -47,7 +47,8 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Name: "use", Summary: "Make a session the active one",
 			Args:   []plugin.Arg{required},
 			Effect: plugin.EffectWrite, Run: h.sessionsUse,
-		}},
+		}}, h.notificationVerbs()...),
+		Routes: notificationRoutes(),
 	}
 }
 
@@ -128,6 +129,11 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 			return ref, err
 		}
 	}
+	return h.present(ctx, ref)
+}
+
+// present is a session that has to be there.
+func (h *Host) present(ctx context.Context, ref session.Ref) (session.Ref, error) {
 	if ref.ID == "" {
 		return ref, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess chat begins one")
 	}

@@ -39,8 +39,14 @@ type Config struct {
 	} `json:"models"`
 
 	Chat struct {
+		// History is how many lines that people wrote in chats are kept for the
+		// arrow keys; 0: none are.
+		History int `json:"history"`
 		// Confirm lists the tool actions that ask a person first.
 		Confirm []string `json:"confirm"`
+		// ApprovalSeconds is how long a gateway waits for a person to allow one; 0:
+		// without end.
+		ApprovalSeconds int `json:"approvalSeconds"`
 	} `json:"chat"`
 
 	Gateway struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"log/slog"
+	"time"
 
 	"sess/store/transcript"
 )
@@ -39,6 +40,19 @@ type Endpoint struct {
 	// APIKey is what it is told to know who asks; empty means that none is
 	// configured. It is for this one request: it is neither kept nor logged.
 	APIKey Secret
+	// KeyOrigin says where the key was read, for errors: "the variable X".
+	KeyOrigin string
+	// Timeout bounds a whole answer, IdleTimeout the silence before and within it,
+	// and MaxRetries says how often a request is sent again. 0 means what the
+	// provider finds right, a negative value no bound, and never.
+	Timeout, IdleTimeout time.Duration
+	MaxRetries           int
+	// MaxTokens bounds an answer, ContextWindow is how many tokens the model takes;
+	// 0 means that nobody said.
+	MaxTokens, ContextWindow int
+	// Parameters are more members of each request, as the provider documents them:
+	// an object, or nil.
+	Parameters json.RawMessage
 }
 
 // Name is the model's whole name, "<provider>/<model>".

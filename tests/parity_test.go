@@ -173,6 +173,15 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`use nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
 			{`ls`, `{}`, "", false},
 			{`list all`, `{"id":"all"}`, plugin.Usage, true},
+			{`notifications add "It is done" --id=n1 --kind=export`, `{"text":"It is done","id":"n1","kind":"export"}`, "", false},
+			{`notifications add "" --id=n2`, `{"text":"","id":"n2"}`, plugin.Usage, false},
+			{`notifications add x --id="two words"`, `{"text":"x","id":"two words"}`, plugin.InvalidName, false},
+			{`notifications list`, `{}`, "", false},
+			{`notifications list all`, `{"id":"all"}`, plugin.Usage, true},
+			{`notifications acknowledge n1`, `{"ids":["n1"]}`, "", false},
+			{`notifications acknowledge nosuch`, `{"ids":["nosuch"]}`, plugin.NotFound, false},
+			{`notifications acknowledge`, `{}`, plugin.Usage, false},
+			{`notifications acknowledge --all`, `{"all":true}`, "", false},
 		}},
 		{"note", []verbCase{ // a plugin that the host knows nothing of
 			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
@@ -745,7 +754,7 @@ func normalValue(u *user, v any) any {
 	case map[string]any:
 		for key := range v {
 			switch key {
-			case "revision", "createdAt", "updatedAt":
+			case "revision", "acknowledgedAt", "createdAt", "updatedAt":
 				v[key] = "<" + key + ">"
 			case "pid": // a surface that works alone may have started no process yet
 				delete(v, key)

@@ -170,7 +170,7 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 }
 
 func (t *turn) mustConfirm(spec *plugin.Spec, verb *plugin.Verb) bool {
-	return slices.ContainsFunc(t.opts.Confirm, func(s string) bool {
+	return t.opts.Confirm != nil && slices.ContainsFunc(t.opts.Confirm(), func(s string) bool {
 		return s == verb.Name || s == spec.Command+" "+verb.Name || s == string(verb.Effect)
 	})
 }
@@ -193,8 +193,8 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	if err != nil {
 		return err
 	}
-	t.event(session.EventApprovalRequest, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments, "text": what})
 	t.out.Event(Event{Kind: EventQuestion, Turn: t.id, Text: what, Tool: Tool{ID: call.ID, Name: call.Name, Arguments: call.Arguments}})
+	t.event(session.EventApprovalRequest, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments, "text": what})
 	select { // nobody but a Run takes it out again
 	case <-t.question:
 	default:

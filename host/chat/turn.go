@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -383,17 +384,15 @@ func (t *turn) remember(item transcript.HistoryItem) error {
 
 // history is what the model knows of the conversation.
 func (t *turn) history() iter.Seq2[transcript.HistoryItem, error] {
-	return t.historyFrom(0)
+	provider, _, _ := strings.Cut(t.model.Name(), "/")
+	return t.historyFor(provider, 0)
 }
 
-func (t *turn) historyFrom(from int) iter.Seq2[transcript.HistoryItem, error] {
+// historyFor is history from an item on, as a provider is told it.
+func (t *turn) historyFor(provider string, from int) iter.Seq2[transcript.HistoryItem, error] {
 	return func(yield func(transcript.HistoryItem, error) bool) {
-		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, from) {
-			if err != nil {
-				yield(item, StoreError(err))
-				return
-			}
-			if item.Role != "" && !yield(item, nil) {
+		for item, err := range transcript.History(&t.live.Doc, t.live.Load, provider, from, math.MaxInt) {
+			if !yield(item, StoreError(err)) {
 				return
 			}
 		}
@@ -404,10 +403,11 @@ func (t *turn) historyFrom(from int) iter.Seq2[transcript.HistoryItem, error] {
 // false where there was none. It looks from the end, as far as it has to.
 func (t *turn) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
 	const step = 64
+	itself := transcript.CompactionOf(t.live.Doc.Header).Provider // who is told the items as they are
 	for from := t.live.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
 		from = max(0, from-step)
 		answer = nil
-		for item, err := range t.historyFrom(from) {
+		for item, err := range t.historyFor(itself, from) {
 			if err != nil {
 				return nil, false, err
 			}
@@ -425,18 +425,11 @@ func (t *turn) adoptMessages() error {
 	if t.live.Doc.List(transcript.ListHistory).Records > 0 {
 		return nil
 	}
-	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, 0) {
+	for item, err := range transcript.Told(&t.live.Doc, t.live.Load, t.live.Doc.List(transcript.ListMessages).Records) {
+		if err == nil {
+			err = t.remember(item)
+		}
 		if err != nil {
-			return err
-		}
-		item := transcript.HistoryItem{Role: m.Role, Content: m.Content, MessageID: m.ID}
-		switch {
-		case m.Content == "" || m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent:
-			continue
-		case m.Role == transcript.RoleAgent:
-			item.Role = transcript.RoleAssistant
-		}
-		if err := t.remember(item); err != nil {
 			return err
 		}
 	}
