@@ -148,7 +148,7 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`export v1`, `{"name":"v1"}`, "", false},
 			{`export v1 --format=markdown --mask-secrets`, `{"name":"v1","format":"markdown","maskSecrets":true}`, "", false},
 			{`export v1 --format=html`, `{"name":"v1","format":"html"}`, "", false},
-			{`export --all`, `{"all":true}`, "", false},
+			{`export v1 --all`, `{"name":"v1","all":true}`, plugin.Usage, false},
 			{`export v9`, `{"name":"v9"}`, plugin.NotFound, false},
 			{`export v1 --format=pdf`, `{"name":"v1","format":"pdf"}`, plugin.Usage, false},
 			{`import '` + bundle + `' --name=brought`, `{"name":"brought","input":` + strconv.Quote(content) + `}`, "", false},

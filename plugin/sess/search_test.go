@@ -189,5 +189,4 @@ func TestSearchOfLongConversations(t *testing.T) {
 	if err := json.Unmarshal(res.Data, &all); err != nil || len(all) != 599 || steps < 2 {
 		t.Errorf("search finds %d places in %d steps, %v, want 599", len(all), steps, err)
 	}
-
 }
