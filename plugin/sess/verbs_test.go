@@ -41,6 +41,7 @@ type meta struct {
 	Changed   bool
 	Session   string
 	Problem   string
+	Digest    string
 }
 
 func (w *world) meta(argv ...string) meta {
