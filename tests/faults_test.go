@@ -23,6 +23,7 @@ import (
 	"sess/host"
 	"sess/host/chat"
 	"sess/plugin"
+	"sess/plugin/actions"
 	"sess/plugin/sess"
 	"sess/store/durable"
 	"sess/store/durable/durabletest"
@@ -42,7 +43,7 @@ const (
 	poolAt = "agents/main/sessions"
 )
 
-// rig is a host with the sess plugin in this process, over one home: all that
+// rig is a host with its plugins in this process, over one home: all that
 // either of them does to the disk passes through one place, in one order.
 type rig struct {
 	*testing.T
@@ -63,15 +64,11 @@ func openRigAt(t *testing.T, home string, open durable.OpenFunc, clock func() ti
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile("../plugin.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	h, err := host.Open(t.Context(), host.Options{
-		Home: home, Exe: exe, Builtins: [][]byte{manifest}, Now: clock, FS: open, ChunkWriters: 1,
+		Home: home, Exe: exe, Builtins: manifests(t), Now: clock, FS: open, ChunkWriters: 1,
 		Local: map[string]plugin.Plugin{"sess": sess.New(sess.Options{
 			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, ChunkWriters: 1},
-		})},
+		}), "session-actions": actions.New("test")},
 	})
 	return &rig{T: t, Host: h, home: home}, err
 }

@@ -57,6 +57,22 @@ func binDir(t testing.TB) string {
 	return dir
 }
 
+// manifests are those of the bundled plugins.
+func manifests(t testing.TB) [][]byte {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "plugin", "*", "plugin.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("manifests: %q, %v", files, err)
+	}
+	all := make([][]byte, len(files))
+	for i, file := range files {
+		if all[i], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
 func buildBinary() (string, error) {
 	name := "sess"
 	if runtime.GOOS == "windows" {
