@@ -46,7 +46,14 @@ func (d *Dispatcher) Dispatch(ctx context.Context, call plugin.Call, progress pl
 	if err := in.parse(rest); err != nil {
 		return plugin.Result{}, err
 	}
+	content, err := in.content()
+	if err != nil {
+		return plugin.Result{}, err
+	}
 	result, err := d.run(ctx, in)
+	if err == nil && content != nil {
+		err = content.answer(&result)
+	}
 	if err != nil {
 		return plugin.Result{}, d.report(ctx, in, err)
 	}

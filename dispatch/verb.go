@@ -28,6 +28,8 @@ type Verb struct {
 	ByHand    bool
 	Main      bool
 	Internal  bool
+	Input     string
+	Output    string
 	// Check answers a call of an AfterTurn verb that is made inside a turn: an
 	// error says why the verb could not run. It changes nothing. Nil leaves it at
 	// the check of the words.
@@ -97,6 +99,7 @@ func (c *checker) verb(decl Verb) *verb {
 		Name: decl.Name, Aliases: slices.Clone(decl.Aliases), Summary: decl.Summary, Help: decl.Help,
 		Examples: slices.Clone(decl.Examples), Args: slices.Clone(decl.Args), Effect: decl.Effect,
 		AfterTurn: decl.AfterTurn, ByHand: decl.ByHand, Main: decl.Main, Internal: decl.Internal,
+		Input: decl.Input, Output: decl.Output,
 	}}
 	for _, f := range fs.list {
 		v.spec.Flags = append(v.spec.Flags, f.spec)

@@ -42,6 +42,8 @@ type Line struct {
 	// one, or that it reads too late. Zero values leave both open.
 	AtHome  string    `json:"atHome,omitempty"`
 	StartBy time.Time `json:"startBy,omitzero"`
+	// Files says that the writer lends files to the gateway that answers.
+	Files bool `json:"files,omitempty"`
 	// HelpOnly is why nothing but help can be had; nil: everything can.
 	HelpOnly *plugin.Error `json:"-"`
 }
@@ -114,6 +116,9 @@ func (h *Host) CommandLine(ctx context.Context, p *Program, line Line, caller pl
 			Session: cmp.Or(flags.Session, line.Session),
 			Caller:  caller,
 			Cwd:     line.Cwd,
+		}
+		if files := plugin.FilesOf(ctx); files != nil && flags.JSON {
+			ctx = plugin.WithFiles(ctx, namedFiles{files})
 		}
 		out.Result, out.Effect, out.Err = h.dispatchLine(ctx, p, commands, call, progress)
 	}

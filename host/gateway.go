@@ -524,6 +524,9 @@ func (g *Gateway) callCommand(ctx context.Context, caller plugin.Caller, params 
 	if !line.StartBy.IsZero() {
 		wait = min(wait, time.Until(line.StartBy)) // by then its writer wants to know
 	}
+	if files := server.ClientFiles(ctx); files != nil && line.Files {
+		ctx = plugin.WithFiles(ctx, files)
+	}
 	begun := time.AfterFunc(wait, func() { tell(plugin.Progress{Stage: StageBegun}) })
 	reply := g.host.CommandLine(ctx, g.opts.Program, line, caller, tell)
 	begun.Stop()

@@ -233,15 +233,20 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	h.callBegins(call.RequestID)
 	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
+	lent, err := h.lend(ctx, name, &call)
+	if err != nil {
+		return plugin.Result{}, err
+	}
 	res, err := to.Dispatch(ctx, call, progress)
 	for errors.Is(err, supervise.ErrClosed) && h.life.Err() == nil {
 		// The plugin was replaced, or is gone, since it was looked up.
 		before := to
 		if to, err = h.dispatcher(name); err != nil || to == before {
-			return plugin.Result{}, cmp.Or(err, error(plugin.Errorf(plugin.Unavailable, "%s is being stopped", name)))
+			return lent.end(plugin.Result{}, cmp.Or(err, error(plugin.Errorf(plugin.Unavailable, "%s is being stopped", name))))
 		}
 		res, err = to.Dispatch(ctx, call, progress)
 	}
+	res, err = lent.end(res, err)
 	if err == nil {
 		res.Notices = append(res.Notices, h.takeMended(call.RequestID)...)
 		h.publishChange(ctx, name, call, res)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -72,6 +73,7 @@ func (h *Host) Call(ctx context.Context, caller plugin.Caller, method string, pa
 		Project: call.Project,
 		Session: call.Session,
 		Caller:  caller,
+		Input:   call.Input,
 	}, progress)
 	if err != nil {
 		return nil, plugin.AsError(err)
@@ -186,6 +188,8 @@ type dispatchParams struct {
 	Cwd       string   `json:"cwd"`
 	Input     []byte   `json:"input"` // base64
 	RequestID string   `json:"requestId"`
+	// Files says that the client lends its input and output.
+	Files bool `json:"files"`
 }
 
 // callDispatch answers gateway.dispatch: the command line of any command, and
@@ -199,10 +203,17 @@ func (h *Host) callDispatch(ctx context.Context, caller plugin.Caller, params js
 		return nil, plugin.Errorf(plugin.Usage, "requestId: %q is not an id of letters, digits and ._:- with at most 128 characters", p.RequestID).
 			WithHint("leave it out to have one made").WithDetail("field", "requestId")
 	}
-	res, err := h.Dispatch(ctx, plugin.Call{
+	call := plugin.Call{
 		Argv: p.Argv, Agent: p.Agent, Project: p.Project, Session: p.Session,
-		Caller: caller, Cwd: p.Cwd, Input: p.Input, RequestID: p.RequestID,
-	}, progress)
+		Caller: caller, Cwd: p.Cwd, RequestID: p.RequestID,
+	}
+	if p.Input != nil {
+		call.Input = bytes.NewReader(p.Input)
+	}
+	if files := server.ClientFiles(ctx); files != nil && p.Files {
+		ctx = plugin.WithFiles(ctx, files)
+	}
+	res, err := h.Dispatch(ctx, call, progress)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"strings"
 )
 
@@ -49,8 +50,13 @@ type Call struct {
 	// Cwd is the client's working directory, for messages only: a plugin never
 	// opens the user's files.
 	Cwd string
-	// Input is content that the client read from a file or from stdin.
-	Input []byte
+	// Input is content that the client reads from a file or from stdin, as far as
+	// the verb reads it; nil where there is none. A read ends when the call's
+	// context does.
+	Input io.Reader
+	// Output takes what the verb makes for a file; nil where nobody takes it
+	// beside the answer. See [Verb].
+	Output Output
 	// RequestID identifies the call in logs on both sides of the boundary, and
 	// makes a retry after "unavailable" recognisable.
 	RequestID string

@@ -59,6 +59,15 @@ func (c *specChecker) verb(v *Verb) {
 		c.bad("verb %q: unknown effect %q", v.Name, v.Effect)
 	}
 	fields := map[string]string{}
+	if v.Input != "" {
+		fields[FieldInput] = "the input of the verb"
+		if !slices.ContainsFunc(v.Args, func(a Arg) bool { return a.Name == v.Input && a.Type == TypeString && !a.Required && !a.Repeated }) {
+			c.bad("verb %q: want its input %q to be an argument that is one optional string", v.Name, v.Input)
+		}
+	}
+	if f := v.Flag(v.Output); v.Output != "" && (f == nil || f.Type != TypeString) {
+		c.bad("verb %q: want its output %q to be a flag that is a string", v.Name, v.Output)
+	}
 	c.args(v, fields)
 	c.flags(v, fields)
 }
@@ -78,7 +87,9 @@ func (c *specChecker) args(v *Verb, fields map[string]string) {
 			c.bad("%s: it is required but follows an optional one", where)
 		}
 		optional = optional || !a.Required
-		c.field(where, Camel(a.Name), fields)
+		if !v.clientSide(a.Name) {
+			c.field(where, Camel(a.Name), fields)
+		}
 	}
 }
 
@@ -116,7 +127,7 @@ func (c *specChecker) flags(v *Verb, fields map[string]string) {
 		if f.Negatable {
 			names["no-"+f.Name] = true
 		}
-		if !f.Internal { // objects never carry internal flags
+		if !f.Internal && !v.clientSide(f.Name) { // objects never carry these
 			c.field(where, f.Field(), fields)
 		}
 	}

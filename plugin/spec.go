@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -62,6 +63,47 @@ type Verb struct {
 	// Internal marks a verb for plugins only ([Caller.Internal]): no surface
 	// shows it.
 	Internal bool `json:"internal,omitempty"`
+	// Input names the argument that stands for a file of the client's, whose
+	// content is [Call.Input]; without the word it is what comes in beside the
+	// command line. "" is a verb that reads none. Objects have the field "input"
+	// in its place: the content, as a string.
+	Input string `json:"input,omitempty"`
+	// Output names the flag that stands for a file of the client's which takes
+	// what the verb writes to [Call.Output]; without it that goes out in place of
+	// the answer. Objects have no such field. Where nobody takes it, it is the
+	// answer: as text and, where it is no JSON, as a string of data.
+	Output string `json:"output,omitempty"`
+}
+
+// FieldInput is the field of objects that has the content of a verb's input.
+const FieldInput = "input"
+
+// clientSide reports whether an argument or flag stands for a file that only the
+// client can open.
+func (v *Verb) clientSide(name string) bool {
+	return name != "" && (name == v.Input || name == v.Output)
+}
+
+// ObjectArgs are the arguments that objects have a field for.
+func (v *Verb) ObjectArgs() iter.Seq[*Arg] {
+	return func(yield func(*Arg) bool) {
+		for i := range v.Args {
+			if !v.clientSide(v.Args[i].Name) && !yield(&v.Args[i]) {
+				return
+			}
+		}
+	}
+}
+
+// ObjectFlags are the flags that objects have a field for.
+func (v *Verb) ObjectFlags() iter.Seq[*Flag] {
+	return func(yield func(*Flag) bool) {
+		for i := range v.Flags {
+			if f := &v.Flags[i]; !f.Internal && !v.clientSide(f.Name) && !yield(f) {
+				return
+			}
+		}
+	}
 }
 
 // The flags of a verb that gives a list in parts; see [Page].

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -430,6 +431,9 @@ type HTTPInput struct {
 	Params map[string]string // of the path, from Match
 	Query  string            // as it stands in the request line, without "?"
 	Body   []byte            // one JSON object, or nothing
+	// Content is the body where it is the input of a verb that reads one: then the
+	// fields are in the query. It is nil otherwise.
+	Content io.Reader
 }
 
 // Lower turns a request into a call. The fields of GET and DELETE are those of
@@ -444,10 +448,21 @@ func (r *HTTPRoute) Lower(in HTTPInput) (Lowered, error) {
 	if err := r.fill(in.Params, fields); err != nil {
 		return Lowered{}, err
 	}
-	return Lower(r.Command, r.Verb.Name, fields)
+	l, err := Lower(r.Command, r.Verb.Name, fields)
+	if err == nil && in.Content != nil {
+		if l.Input != nil {
+			return Lowered{}, plugin.Errorf(plugin.Usage, "%s is given, and a body as well", plugin.FieldInput).
+				WithHint("give one of them").WithDetail("field", plugin.FieldInput)
+		}
+		l.Input = in.Content
+	}
+	return l, err
 }
 
 func (r *HTTPRoute) fields(in HTTPInput) (map[string]any, error) {
+	if in.Content != nil {
+		return r.parseQuery(in.Query)
+	}
 	if r.InQuery() {
 		if len(bytes.TrimSpace(in.Body)) > 0 {
 			return nil, plugin.Errorf(plugin.Usage, "%s %s takes no body", r.Method, r.Path).WithHint("give the fields in the query, as in ?name=value")
@@ -495,8 +510,8 @@ func (r *HTTPRoute) parseQuery(query string) (map[string]any, error) {
 
 // takesList reports whether a field of the verb takes more than one value.
 func (r *HTTPRoute) takesList(field string) bool {
-	for i := range r.Verb.Flags {
-		if f := &r.Verb.Flags[i]; f.Field() == field {
+	for f := range r.Verb.ObjectFlags() {
+		if f.Field() == field {
 			return f.Type == plugin.TypeStrings || f.Type == plugin.TypeMap
 		}
 	}

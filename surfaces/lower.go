@@ -20,7 +20,13 @@ type Lowered struct {
 	Verb                    *plugin.Verb
 	Argv                    []string
 	Agent, Project, Session string
+	// Input is the content of the field "input" of a verb that reads one; nil
+	// where it was not given.
+	Input io.Reader
 }
+
+// inputHelp tells of the field "input".
+const inputHelp = "the content that the verb reads"
 
 // Lower turns an object into a call: the fields of a tool call, an HTTP body
 // or the params of a gateway method. action is the verb, by name or alias and
@@ -43,10 +49,11 @@ func Lower(spec *plugin.Spec, action string, fields map[string]any) (Lowered, er
 	l := lowering{verb: verb, fields: fields}
 	out := Lowered{Verb: verb, Agent: l.host("agent"), Project: l.host("project"), Session: l.host("session")}
 	argv := strings.Fields(verb.Name)
-	for i := range verb.Flags {
-		if f := &verb.Flags[i]; !f.Internal {
-			argv = append(argv, l.flag(f)...)
-		}
+	for f := range verb.ObjectFlags() {
+		argv = append(argv, l.flag(f)...)
+	}
+	if verb.Input != "" {
+		out.Input = l.input()
 	}
 	if words := l.args(); len(words) > 0 {
 		argv = append(append(argv, "--"), words...)
@@ -137,6 +144,19 @@ func (l *lowering) host(field string) string {
 	return text
 }
 
+// input reads the content that the object brings.
+func (l *lowering) input() io.Reader {
+	value, ok := l.take(plugin.FieldInput, "a string")
+	if !ok {
+		return nil
+	}
+	text, ok := value.(string)
+	if !ok {
+		l.wrong(plugin.FieldInput, value, "a string")
+	}
+	return strings.NewReader(text)
+}
+
 // flag lowers a flag's field to the words that stand for it.
 func (l *lowering) flag(f *plugin.Flag) []string {
 	field, name := f.Field(), "--"+f.Name
@@ -197,7 +217,7 @@ func prefixed(prefix string, words []string) []string {
 func (l *lowering) args() []string {
 	var words []string
 	var left string
-	for _, a := range l.verb.Args {
+	for a := range l.verb.ObjectArgs() {
 		field := plugin.Camel(a.Name)
 		as, want := asText, "a string"
 		if a.Type == plugin.TypeInt {
@@ -253,13 +273,14 @@ func (l *lowering) unknown() {
 
 func (l *lowering) verbFields() []string {
 	var names []string
-	for _, a := range l.verb.Args {
+	for a := range l.verb.ObjectArgs() {
 		names = append(names, plugin.Camel(a.Name))
 	}
-	for i := range l.verb.Flags {
-		if f := &l.verb.Flags[i]; !f.Internal {
-			names = append(names, f.Field())
-		}
+	if l.verb.Input != "" {
+		names = append(names, plugin.FieldInput)
+	}
+	for f := range l.verb.ObjectFlags() {
+		names = append(names, f.Field())
 	}
 	return names
 }

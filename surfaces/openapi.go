@@ -306,7 +306,7 @@ func (r *HTTPRoute) operationFields() []operationField {
 			}
 		}
 	}
-	for _, a := range r.Verb.Args {
+	for a := range r.Verb.ObjectArgs() {
 		name := plugin.Camel(a.Name)
 		if made(name) {
 			continue
@@ -320,9 +320,11 @@ func (r *HTTPRoute) operationFields() []operationField {
 		}
 		add(operationField{name, s, a.Help, a.Required})
 	}
-	for i := range r.Verb.Flags {
-		f := &r.Verb.Flags[i]
-		if f.Internal || made(f.Field()) || f.Confirm && r.InQuery() { // text confirms nothing
+	if r.Verb.Input != "" {
+		add(operationField{plugin.FieldInput, &schema{Type: "string"}, inputHelp, false})
+	}
+	for f := range r.Verb.ObjectFlags() {
+		if made(f.Field()) || f.Confirm && r.InQuery() { // text confirms nothing
 			continue
 		}
 		s := flagSchema(f)

@@ -3,6 +3,7 @@ package surfaces
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type RPCCall struct {
 	Verb                    *plugin.Verb
 	Argv                    []string
 	Agent, Project, Session string
+	// Input is the content that the call brings; nil where it brings none.
+	Input io.Reader
 	// Whole asks for everything that the command answers, as its command line
 	// shows it.
 	Whole bool
@@ -32,6 +35,7 @@ type rpcArgv struct {
 	Agent   *string  `json:"agent"`
 	Project *string  `json:"project"`
 	Session *string  `json:"session"`
+	Input   *string  `json:"input"`
 }
 
 // LowerRPC lowers the params of a method of a command. verb is the one that the
@@ -51,7 +55,7 @@ func LowerRPC(spec *plugin.Spec, verb string, params json.RawMessage) (RPCCall, 
 	if err != nil {
 		return RPCCall{}, err
 	}
-	return RPCCall{Verb: l.Verb, Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session}, nil
+	return RPCCall{Verb: l.Verb, Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Input: l.Input}, nil
 }
 
 func lowerArgv(spec *plugin.Spec, fields map[string]any, params json.RawMessage) (RPCCall, error) {
@@ -67,6 +71,9 @@ func lowerArgv(spec *plugin.Spec, fields map[string]any, params json.RawMessage)
 		if from != nil && *from == "" {
 			return RPCCall{}, plugin.Errorf(plugin.Usage, "%s is empty", name).WithHint("leave it out for the default").WithDetail("field", name)
 		}
+	}
+	if p.Input != nil {
+		call.Input = strings.NewReader(*p.Input)
 	}
 	call.Agent, call.Project, call.Session = deref(p.Agent), deref(p.Project), deref(p.Session)
 	if len(p.Argv) == 0 {

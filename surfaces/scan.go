@@ -141,6 +141,35 @@ func scan(args []string, find FindVerb) (s scanned, err error) {
 	return s, err
 }
 
+// FileNames returns what the words after a verb's name say of the files that it
+// reads and writes; see [plugin.Verb]. "" is where they say nothing.
+func FileNames(v *plugin.Verb, argv []string) (input, output string) {
+	arg, ended := 0, false
+	for i := 0; i < len(argv); i++ {
+		word := argv[i]
+		switch {
+		case ended || len(word) < 2 || word[0] != '-':
+			if arg < len(v.Args) && v.Args[arg].Name == v.Input {
+				input = word
+			}
+			arg++
+		case word == "--":
+			ended = true
+		default:
+			f, next := flagOf(v.Flags, word)
+			_, value, _ := strings.Cut(word, "=")
+			if next && i+1 < len(argv) {
+				i++
+				value = argv[i]
+			}
+			if f != nil && f.Name == v.Output {
+				output = value
+			}
+		}
+	}
+	return input, output
+}
+
 func flagIn(v *plugin.Verb, word string) (*plugin.Flag, bool) {
 	if v == nil {
 		return nil, false

@@ -34,7 +34,7 @@ func ToolSchema(spec *plugin.Spec) Tool {
 		}
 		names = append(names, v.Name)
 		lines = append(lines, actionLine(v))
-		for _, a := range v.Args {
+		for a := range v.ObjectArgs() {
 			help := a.Help
 			if a.Required {
 				help = strings.TrimPrefix(help+", required", ", ")
@@ -48,10 +48,11 @@ func ToolSchema(spec *plugin.Spec) Tool {
 			}
 			props.add(plugin.Camel(a.Name), s, help, v.Name)
 		}
-		for i := range v.Flags {
-			if f := &v.Flags[i]; !f.Internal {
-				props.add(f.Field(), flagSchema(f), flagHelp(f), v.Name)
-			}
+		if v.Input != "" {
+			props.add(plugin.FieldInput, &schema{Type: "string"}, inputHelp, v.Name)
+		}
+		for f := range v.ObjectFlags() {
+			props.add(f.Field(), flagSchema(f), flagHelp(f), v.Name)
 		}
 	}
 	for _, f := range plugin.HostFlags() {

@@ -41,6 +41,7 @@ var arrows = []arrowRow{
 	{"plugin/actions", []string{"dispatch", "plugin", "plugin/change", "store/transcript"}, "works on single messages; snapshots are made by asking for them"},
 	{"plugin/change", []string{"plugin", "store/chunk", "store/transcript"}, "the way back of a change, for every plugin that makes one; chunks cross the boundary as frames"},
 	{"plugin/sess", []string{"dispatch", "plugin", "plugin/wire", "store/snapshot", "store/transcript"}, "owns the named pool and reaches live sessions through plugin.Runtime alone"},
+	{"plugin/upstream", []string{"plugin"}, "talks to a model's provider, for the host's kinds of models and for plugins that bring one"},
 	{"plugin/wire", []string{"plugin", "plugin/wire/pluginv1", "store/transcript"}, "carries the contract; adds no meaning"},
 	{"plugin/wire/pluginv1", nil, "generated from the protocol"},
 	{"store/chunk", []string{"store/durable", "store/transcript"}, "sealed chunks know nothing of names or sessions"},

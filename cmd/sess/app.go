@@ -307,6 +307,7 @@ func (a *app) alone(ctx context.Context, line host.Line, help bool) (host.Reply,
 		return host.Reply{}, err
 	}
 	progress := newProgress(a.stderr, a.flags.Quiet)
+	ctx = plugin.WithFiles(ctx, userFiles{stdin: a.stdin, stdout: a.out})
 	reply := h.CommandLine(ctx, a.program, line, plugin.CallerCLI, progress.report)
 	progress.done()
 	reply.Result.Notices = append(notices, reply.Result.Notices...)

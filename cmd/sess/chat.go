@@ -57,6 +57,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	a.out.onFailure(stop)
+	ctx = plugin.WithFiles(ctx, userFiles{}) // what goes in and out beside them is the conversation
 	if given {
 		err = c.SendAlone(ctx, one)
 	} else {

@@ -257,14 +257,16 @@ func isRefusal(err error) bool {
 func (a *app) runLine(ctx context.Context, c *client.Client, line host.Line, begun func()) (reply host.Reply, err error) {
 	progress := newProgress(a.stderr, a.flags.Quiet)
 	defer progress.done()
-	data, err := c.Call(ctx, "command.run", line, func(step plugin.Progress) {
+	line.Files = true
+	files := userFiles{stdin: a.stdin, stdout: a.out, words: line.Args}
+	data, err := c.CallWithFiles(ctx, "command.run", line, func(step plugin.Progress) {
 		if begun != nil {
 			begun()
 		}
 		if step.Stage != host.StageBegun {
 			progress.report(step)
 		}
-	})
+	}, files)
 	if err != nil {
 		return reply, err
 	}

@@ -137,6 +137,7 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 		return surfaces.ToolRender(plugin.Result{}, err)
 	}
 	request := t.call(plugin.CallerTool, lowered.Argv)
+	request.Input = lowered.Input
 	for _, f := range []struct {
 		field *string
 		given string

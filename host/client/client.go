@@ -54,7 +54,8 @@ type wire interface {
 type call struct {
 	size   int // of the request, in bytes
 	steps  chan plugin.Progress
-	answer chan answer // has room for it
+	answer chan answer       // has room for it
+	files  chan *fileRequest // has room for the one that may be open
 	// first sees a good answer before anything that was sent after it; it may be
 	// nil.
 	first func(result json.RawMessage)
@@ -242,6 +243,17 @@ func (c *Client) told(method string, params json.RawMessage) {
 			default: // the next one tells more
 			}
 		}
+	case "file":
+		var p fileRequest
+		if json.Unmarshal(params, &p) != nil {
+			return
+		}
+		if waiting := c.calls[string(p.RequestID)]; waiting != nil {
+			select {
+			case waiting.files <- &p:
+			default: // it asks for one thing at a time
+			}
+		}
 	case "notices":
 		var p struct {
 			Notices []string `json:"notices"`
@@ -310,11 +322,25 @@ const cancelTime = 3 * time.Second
 // nil. When ctx ends the gateway is told to cancel the call. Errors are
 // [*plugin.Error] values with code, hint and details as the gateway has them.
 func (c *Client) Call(ctx context.Context, method string, params any, progress plugin.ProgressFunc) (json.RawMessage, error) {
-	return c.call(ctx, method, params, progress, nil)
+	return c.call(ctx, method, params, callOptions{progress: progress})
 }
 
-func (c *Client) call(ctx context.Context, method string, params any, progress plugin.ProgressFunc, first func(json.RawMessage)) (json.RawMessage, error) {
-	waiting := &call{steps: make(chan plugin.Progress, 16), answer: make(chan answer, 1), first: first}
+// CallWithFiles is Call for a method whose params say that the gateway may use
+// files of the caller.
+func (c *Client) CallWithFiles(ctx context.Context, method string, params any, progress plugin.ProgressFunc, files plugin.Files) (json.RawMessage, error) {
+	return c.call(ctx, method, params, callOptions{progress: progress, files: files})
+}
+
+type callOptions struct {
+	progress plugin.ProgressFunc
+	first    func(json.RawMessage) // as in call
+	files    plugin.Files
+}
+
+func (c *Client) call(ctx context.Context, method string, params any, o callOptions) (json.RawMessage, error) {
+	waiting := &call{steps: make(chan plugin.Progress, 16), answer: make(chan answer, 1), files: make(chan *fileRequest, 1), first: o.first}
+	lent := &lent{files: o.files}
+	defer lent.end()
 	c.mu.Lock()
 	c.last++
 	id := c.last
@@ -342,16 +368,33 @@ func (c *Client) call(ctx context.Context, method string, params any, progress p
 	for {
 		select {
 		case step := <-waiting.steps:
-			progress.Report(step)
+			o.progress.Report(step)
+		case wanted := <-waiting.files:
+			if err := c.answerFile(ctx, lent.serve(ctx, wanted)); err != nil {
+				c.abandon(ctx)
+			}
 		case a := <-waiting.answer:
 			for len(waiting.steps) > 0 {
-				progress.Report(<-waiting.steps)
+				o.progress.Report(<-waiting.steps)
 			}
 			return a.result, c.outcome(ctx, method, a.err)
 		case <-ctx.Done():
 			return c.cancel(ctx, method, id, waiting)
 		}
 	}
+}
+
+// answerFile tells the gateway what became of what it wanted of a file. When ctx
+// has ended nothing is told: the call is cancelled next.
+func (c *Client) answerFile(ctx context.Context, a fileAnswer) error {
+	message, err := encode(request{Version: "2.0", Method: "files.answer", Params: a})
+	if err == nil {
+		err = c.send(ctx, message)
+	}
+	if errors.Is(err, errNotSent) {
+		return nil
+	}
+	return err
 }
 
 // cancel asks the gateway to end a call, and waits for what has come of it.
@@ -442,17 +485,17 @@ type dispatchParams struct {
 	Project   string   `json:"project,omitempty"`
 	Session   string   `json:"session,omitempty"`
 	Cwd       string   `json:"cwd,omitempty"`
-	Input     []byte   `json:"input,omitempty"`
 	RequestID string   `json:"requestId,omitempty"`
+	Files     bool     `json:"files,omitempty"`
 }
 
 // Dispatch answers a call whose first word is a command. Who the caller is, and
 // whether the call is made in a turn, is the gateway's to say.
 func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
-	out, err := c.Call(ctx, "gateway.dispatch", dispatchParams{
+	out, err := c.CallWithFiles(ctx, "gateway.dispatch", dispatchParams{
 		Argv: call.Argv, Agent: call.Agent, Project: call.Project, Session: call.Session,
-		Cwd: call.Cwd, Input: call.Input, RequestID: call.RequestID,
-	}, progress)
+		Cwd: call.Cwd, RequestID: call.RequestID, Files: call.Input != nil || call.Output != nil,
+	}, progress, streams{call.Input, call.Output})
 	if err != nil {
 		return plugin.Result{}, err
 	}

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,13 +137,13 @@ func TestDispatch(t *testing.T) {
 	g.each(t, func(t *testing.T, c *client.Client) {
 		var steps []plugin.Progress
 		res, err := c.Dispatch(t.Context(), plugin.Call{
-			Argv: []string{"sess", "save", "--", "-v1"}, Agent: "a", Project: "p", Session: "s", Cwd: "/w", Input: []byte{0, 255}, RequestID: "r",
+			Argv: []string{"sess", "save", "--", "-v1"}, Agent: "a", Project: "p", Session: "s", Cwd: "/w", Input: bytes.NewReader([]byte{0, 255}), RequestID: "r",
 			Turn: "t", Caller: plugin.CallerHost,
 		}, func(p plugin.Progress) { steps = append(steps, p) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		const sent = `rpc gateway.dispatch {"argv":["sess","save","--","-v1"],"agent":"a","project":"p","session":"s","cwd":"/w","input":"AP8=","requestId":"r"}`
+		const sent = `rpc gateway.dispatch {"argv":["sess","save","--","-v1"],"agent":"a","project":"p","session":"s","cwd":"/w","requestId":"r","files":true}`
 		if got != sent {
 			t.Errorf("the gateway was asked %s, want %s", got, sent)
 		}

@@ -57,7 +57,7 @@ type Subscription struct {
 func (c *Client) Subscribe(ctx context.Context, filter any) (*Subscription, error) {
 	s := &Subscription{client: c, ready: make(chan struct{}, 1), over: make(chan struct{})}
 	var bad error
-	_, err := c.call(ctx, "events.subscribe", filter, nil, func(result json.RawMessage) { // c.mu is held
+	_, err := c.call(ctx, "events.subscribe", filter, callOptions{first: func(result json.RawMessage) { // c.mu is held
 		var r struct {
 			Subscription string `json:"subscription"`
 		}
@@ -65,7 +65,7 @@ func (c *Client) Subscribe(ctx context.Context, filter any) (*Subscription, erro
 			s.id = r.Subscription
 			c.subs[s.id] = s
 		}
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}

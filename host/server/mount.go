@@ -188,7 +188,8 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		defer func() {
-			if v := recover(); v != nil {
+			v := recover()
+			if v != nil && v != http.ErrAbortHandler {
 				s.fail(c, s.incident(ctx, plugin.Errorf(plugin.Internal, "panic: %v", v), debug.Stack()))
 			}
 			status := c.Response().Status
@@ -204,6 +205,9 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 			s.log.LogAttrs(ctx, level, "http request", slog.String("method", r.Method), slog.String("path", path),
 				slog.Int("status", status), slog.Int64("duration_ms", time.Since(started).Milliseconds()),
 				slog.String("remote", r.RemoteAddr), slog.String("request_id", id))
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
 		}()
 		if err := next(c); err != nil {
 			s.fail(c, err)
@@ -385,18 +389,70 @@ func (s *Server) serveCommand(c echo.Context) error {
 	if route.Own != nil {
 		return s.serveOwn(c, route, params)
 	}
-	body, err := s.body(c)
-	if err != nil {
-		return err
+	in := surfaces.HTTPInput{Params: params, Query: r.URL.RawQuery}
+	if route.Verb.Input != "" && !isJSON(r) {
+		in.Content = &patient{Reader: r.Body, conn: http.NewResponseController(c.Response())}
+	} else {
+		body, err := s.body(c)
+		if err != nil {
+			return err
+		}
+		in.Body = body
 	}
+	out := download{c: c}
 	result, err := s.metrics.timed(plugin.CallerHTTP, route.Command.Command, route.Verb.Name, func() (plugin.Result, error) {
-		lowered, err := route.Lower(surfaces.HTTPInput{Params: params, Query: r.URL.RawQuery, Body: body})
+		lowered, err := route.Lower(in)
 		if err != nil {
 			return plugin.Result{}, err
 		}
-		return s.dispatch(r.Context(), route.Command, callOf(r.Context(), plugin.CallerHTTP, lowered))
+		call := callOf(r.Context(), plugin.CallerHTTP, lowered)
+		if route.Verb.Output != "" {
+			call.Output = &out
+		}
+		return s.dispatch(r.Context(), route.Command, call)
 	})
+	if out.begun {
+		return out.end(err)
+	}
 	return s.send(c, route.Render(r.URL.RequestURI(), result, err))
+}
+
+// isJSON reports whether the body of a request is said to be JSON.
+func isJSON(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == echo.MIMEApplicationJSON
+}
+
+// download sends the output of a call as the body of the answer. Its status is
+// sent with the first of it; an error that comes later breaks the answer off.
+type download struct {
+	c     echo.Context
+	begun bool
+}
+
+// Begin says what is sent.
+func (d *download) Begin(name, mediaType string) error {
+	h := d.c.Response().Header()
+	h.Set(echo.HeaderContentType, mediaType)
+	h.Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	// What people once said is shown by a browser as text, whatever it is.
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+	return nil
+}
+
+func (d *download) Write(p []byte) (int, error) {
+	if !d.begun {
+		d.begun = true
+		d.c.Response().WriteHeader(http.StatusOK)
+	}
+	return d.c.Response().Write(p)
+}
+
+func (d *download) end(err error) error {
+	if err != nil {
+		panic(http.ErrAbortHandler) // so that the client does not take it for the whole
+	}
+	return nil
 }
 
 // serveOwn serves an endpoint of the server itself whose path has parameters.
@@ -435,7 +491,7 @@ func (s *Server) dispatch(ctx context.Context, spec *plugin.Spec, call plugin.Ca
 
 func callOf(ctx context.Context, caller plugin.Caller, l surfaces.Lowered) plugin.Call {
 	return plugin.Call{
-		Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Caller: caller, RequestID: plugin.RequestID(ctx),
+		Argv: l.Argv, Agent: l.Agent, Project: l.Project, Session: l.Session, Caller: caller, Input: l.Input, RequestID: plugin.RequestID(ctx),
 	}
 }
 

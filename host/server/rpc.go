@@ -134,7 +134,8 @@ type rpcConn struct {
 
 	mu       sync.Mutex // guards what follows
 	calls    map[string]context.CancelCauseFunc
-	running  int // calls, those without an id too
+	files    map[string]*clientFiles // of calls that have asked for some
+	running  int                     // calls, those without an id too
 	draining bool
 	drained  chan struct{} // closed when draining and nothing runs
 	subs     map[string]Subscription
@@ -155,7 +156,7 @@ func (r *rpc) serve(closing context.Context, wire transport, kind string, caller
 	defer r.gone(kind)
 	c := &rpcConn{
 		rpc: r, caller: caller, wire: wire, writing: make(chan struct{}, 1), later: make(chan []byte, laterQueue),
-		calls: map[string]context.CancelCauseFunc{}, subs: map[string]Subscription{}, drained: make(chan struct{}),
+		calls: map[string]context.CancelCauseFunc{}, files: map[string]*clientFiles{}, subs: map[string]Subscription{}, drained: make(chan struct{}),
 	}
 	c.ctx, c.end = context.WithCancelCause(context.WithoutCancel(closing))
 	c.calling, c.cut = context.WithCancelCause(c.ctx)
@@ -369,6 +370,8 @@ func (c *rpcConn) begin(req *jrpc2.ParsedRequest) (answer []byte, run func() []b
 	return nil, func() []byte {
 		defer cancel(nil)
 		ctx := withNotices(ctx, func(notices []string) { c.tellNotices(req, notices) })
+		ctx, end := c.withFiles(ctx, req)
+		defer end()
 		result, err := c.call(ctx, c.caller, req, c.progress(req))
 		c.mu.Lock()
 		delete(c.calls, req.ID)
@@ -452,6 +455,8 @@ func (c *rpcConn) own(method string) func(params json.RawMessage) (any, func(), 
 		return c.subscribe
 	case methodUnsubscribe:
 		return c.unsubscribe
+	case methodFilesAnswer:
+		return c.filesAnswer
 	}
 	return nil
 }
@@ -564,9 +569,9 @@ func (r *rpc) call(ctx context.Context, caller plugin.Caller, req *jrpc2.ParsedR
 		if err := surfaces.Params(req.Params, &struct{}{}); err != nil {
 			return nil, err
 		}
-		own := []string{methodCancel, methodSubscribe, methodUnsubscribe, methodMethods}
+		own := []string{methodCancel, methodSubscribe, methodUnsubscribe, methodFilesAnswer, methodMethods}
 		return slices.Sorted(slices.Values(append(own, r.host.Methods(ctx)...))), nil
-	case methodCancel, methodSubscribe, methodUnsubscribe:
+	case methodCancel, methodSubscribe, methodUnsubscribe, methodFilesAnswer:
 		return nil, plugin.Errorf(plugin.Usage, "%s needs a connection that stays open", req.Method).
 			WithHint("use the WebSocket at /rpc, or the gateway's socket")
 	}

@@ -140,13 +140,9 @@ func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 		return plugin.Result{}, c.peer.fail(ctx, op, err)
 	}
 	err = stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Call{Call: toCall(call)}})
-	if err == nil {
-		err = sendPieces(call.Input, func(piece []byte) error {
-			return stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Piece{Piece: piece}})
-		})
-	}
-	if err == nil {
-		err = stream.CloseSend()
+	input := &wanted{from: call.Input, stream: stream}
+	if err == nil && call.Input == nil {
+		err = input.end()
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // after EOF the answer tells why
 		return plugin.Result{}, c.peer.fail(ctx, op, err)
@@ -163,6 +159,14 @@ func (c *Client) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 		switch part := resp.GetPart().(type) {
 		case *pb.DispatchResponse_Progress:
 			progress.Report(fromProgress(part.Progress))
+		case *pb.DispatchResponse_Want:
+			if err := input.next(); err != nil {
+				return plugin.Result{}, err
+			}
+		case *pb.DispatchResponse_Output:
+			if err := passOutput(call.Output, part.Output); err != nil {
+				return plugin.Result{}, plugin.AsError(err)
+			}
 		case *pb.DispatchResponse_Piece:
 			if err := encoded.add(part.Piece); err != nil {
 				return plugin.Result{}, err

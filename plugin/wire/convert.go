@@ -67,18 +67,15 @@ func toCall(c plugin.Call) *pb.Call {
 		Cwd:       valid(c.Cwd),
 		RequestId: valid(c.RequestID),
 		HasInput:  c.Input != nil,
+		HasOutput: c.Output != nil,
 	}
 }
 
-func fromCall(c *pb.Call, input []byte) plugin.Call {
+// fromCall leaves out input and output, which are streams of the call.
+func fromCall(c *pb.Call) plugin.Call {
 	var argv []string
 	for _, word := range c.GetArgv() {
 		argv = append(argv, string(word))
-	}
-	if !c.GetHasInput() {
-		input = nil
-	} else if input == nil {
-		input = []byte{}
 	}
 	return plugin.Call{
 		Argv:      argv,
@@ -88,7 +85,6 @@ func fromCall(c *pb.Call, input []byte) plugin.Call {
 		Turn:      c.GetTurn(),
 		Caller:    plugin.Caller(c.GetCaller()),
 		Cwd:       c.GetCwd(),
-		Input:     input,
 		RequestID: c.GetRequestId(),
 	}
 }
@@ -140,11 +136,11 @@ func fromEvent(r *pb.NotifyRequest) plugin.Event {
 }
 
 func toComplete(r plugin.CompleteRequest) *pb.CompleteRequest {
-	return &pb.CompleteRequest{Call: toCall(r.Call), Input: r.Call.Input, Kind: valid(r.Kind)}
+	return &pb.CompleteRequest{Call: toCall(r.Call), Kind: valid(r.Kind)}
 }
 
 func fromComplete(r *pb.CompleteRequest) plugin.CompleteRequest {
-	return plugin.CompleteRequest{Call: fromCall(r.GetCall(), r.GetInput()), Kind: r.GetKind()}
+	return plugin.CompleteRequest{Call: fromCall(r.GetCall()), Kind: r.GetKind()}
 }
 
 func toCandidates(list []plugin.Candidate) []*pb.Candidate {

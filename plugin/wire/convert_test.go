@@ -62,8 +62,8 @@ func fill(v reflect.Value, n *int, text func(n int) string) {
 		fill(v.Elem(), n, text)
 	case reflect.Struct:
 		for _, field := range v.Fields() {
-			if field.Type() == reflect.TypeFor[error]() {
-				continue // a cause stays behind
+			if field.Kind() == reflect.Interface {
+				continue // a cause stays behind, and what is streamed crosses for itself
 			}
 			fill(field, n, text)
 		}
@@ -144,7 +144,7 @@ func crossings() []crossing {
 			return fromConfiguration(cross(t, toConfiguration(v, 7))), nil
 		}),
 		way(func(t *testing.T, v plugin.Call) (plugin.Call, error) {
-			return fromCall(cross(t, toCall(v)), v.Input), nil
+			return fromCall(cross(t, toCall(v))), nil
 		}),
 		way(func(t *testing.T, v plugin.Result) (plugin.Result, error) {
 			return fromResult(cross(t, toResult(v))), nil
@@ -226,19 +226,9 @@ func TestStringsThatAreNotUTF8Cross(t *testing.T) {
 func TestWordsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	call := plugin.Call{Argv: []string{"save", "na\xefve", ""}}
-	got := fromCall(cross(t, toCall(call)), nil)
+	got := fromCall(cross(t, toCall(call)))
 	if diff := cmp.Diff(call, got); diff != "" {
 		t.Errorf("call after crossing (-sent +got):\n%s", diff)
-	}
-}
-
-func TestAnEmptyInputIsAnInput(t *testing.T) {
-	t.Parallel()
-	for _, input := range [][]byte{nil, {}} {
-		got := fromCall(cross(t, toCall(plugin.Call{Input: input})), nil)
-		if (got.Input == nil) != (input == nil) {
-			t.Errorf("input %#v arrived as %#v", input, got.Input)
-		}
 	}
 }
 

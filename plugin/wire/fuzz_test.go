@@ -91,7 +91,7 @@ func FuzzAnswers(f *testing.F) {
 			shown(fromCandidates(m.GetCandidates()))
 		}
 		if m := new(pb.Call); read(m) {
-			shown(fromCall(m, nil))
+			shown(fromCall(m))
 		}
 		if m := new(pb.NotifyRequest); read(m) {
 			shown(fromEvent(m))

@@ -2,8 +2,6 @@ package wire
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"sync"
 
@@ -83,20 +81,7 @@ func (s *server) Dispatch(stream grpc.BidiStreamingServer[pb.DispatchRequest, pb
 	if first.GetCall() == nil {
 		return status.Error(codes.InvalidArgument, "the first message must be the call")
 	}
-	var input assembly
-	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if err := input.add(req.GetPiece()); err != nil {
-			return stream.Send(dispatchError(toError(err)))
-		}
-	}
-	call := fromCall(first.GetCall(), input.data)
+	call := fromCall(first.GetCall())
 	ctx := stream.Context()
 	if plugin.RequestID(ctx) == "" {
 		ctx = plugin.WithRequestID(ctx, call.RequestID)
@@ -104,13 +89,23 @@ func (s *server) Dispatch(stream grpc.BidiStreamingServer[pb.DispatchRequest, pb
 
 	var mu sync.Mutex // guards stream.Send until answered
 	answered := false
-	progress := func(p plugin.Progress) {
+	tell := func(m *pb.DispatchResponse) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if !answered {
-			// A connection that is gone ends ctx, which the call watches.
-			_ = stream.Send(&pb.DispatchResponse{Part: &pb.DispatchResponse_Progress{Progress: toProgress(p)}})
+		if answered {
+			return errAnswered
 		}
+		return stream.Send(m)
+	}
+	if first.GetCall().GetHasInput() {
+		call.Input = &wireInput{tell: tell, stream: stream}
+	}
+	if first.GetCall().GetHasOutput() {
+		call.Output = &wireOutput{tell: tell}
+	}
+	progress := func(p plugin.Progress) {
+		// A connection that is gone ends ctx, which the call watches.
+		_ = tell(&pb.DispatchResponse{Part: &pb.DispatchResponse_Progress{Progress: toProgress(p)}})
 	}
 	var encoded []byte
 	failure := s.run(ctx, "Dispatch", func() error {

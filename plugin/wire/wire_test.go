@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,7 +75,18 @@ func (p *testPlugin) Dispatch(ctx context.Context, call plugin.Call, progress pl
 	case "echo":
 		return answer(call)
 	case "double":
-		return plugin.Result{Text: strings.Repeat(string(call.Input), 2)}, nil
+		input, err := io.ReadAll(call.Input)
+		return plugin.Result{Text: strings.Repeat(string(input), 2)}, err
+	case "first": // of the input; the rest is not wanted
+		var b [1]byte
+		_, err := io.ReadFull(call.Input, b[:])
+		return plugin.Result{Text: string(b[:])}, err
+	case "copy":
+		err := call.Output.Begin("copy.txt", "text/plain")
+		if err == nil {
+			_, err = io.Copy(call.Output, call.Input)
+		}
+		return plugin.Result{Text: "copied"}, err
 	case "count":
 		for i := range 3 {
 			progress.Report(plugin.Progress{Stage: "counting", Done: int64(i + 1), Total: 3, Unit: "steps"})
@@ -354,7 +367,7 @@ func TestEverythingCrossesInEveryMode(t *testing.T) {
 
 				call := plugin.Call{
 					Argv: []string{"echo", "a b", "--", "-x"}, Agent: "main", Project: "p", Session: "s", Turn: "t",
-					Caller: plugin.CallerCLI, Cwd: "/", Input: []byte("in"), RequestID: "r1",
+					Caller: plugin.CallerCLI, Cwd: "/", RequestID: "r1",
 				}
 				result, err := c.Dispatch(ctx, call, nil)
 				if err != nil {
@@ -371,9 +384,29 @@ func TestEverythingCrossesInEveryMode(t *testing.T) {
 					t.Errorf("Dispatch(echo) = %+v", result)
 				}
 
-				result, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"double"}, Input: bytes.Repeat([]byte("x"), big)}, nil)
+				result, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"double"}, Input: bytes.NewReader(bytes.Repeat([]byte("x"), big))}, nil)
 				if err != nil || len(result.Text) != 2*big {
 					t.Errorf("Dispatch(double) = %d bytes, %v, want %d", len(result.Text), err, 2*big)
+				}
+
+				var copied output
+				result, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"copy"}, Input: bytes.NewReader(bytes.Repeat([]byte("x"), big)), Output: &copied}, nil)
+				if err != nil || result.Text != "copied" || copied.Len() != big || copied.is != "copy.txt text/plain" {
+					t.Errorf("Dispatch(copy) = %q, %v, with %d bytes of %q", result.Text, err, copied.Len(), copied.is)
+				}
+				if _, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"copy"}, Input: strings.NewReader(""), Output: &copied}, nil); err != nil {
+					t.Errorf("Dispatch(copy) of an empty input: %v", err)
+				}
+				result, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"first"}, Input: &onlyOne{}}, nil)
+				if err != nil || result.Text != "1" {
+					t.Errorf("Dispatch(first) = %q, %v", result.Text, err)
+				}
+				lost := errors.New("the disk is gone")
+				if _, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"copy"}, Input: iotest.ErrReader(lost), Output: &output{}}, nil); !errors.Is(err, lost) {
+					t.Errorf("Dispatch(copy) of an input that fails: %v, want %v", err, lost)
+				}
+				if _, err = c.Dispatch(ctx, plugin.Call{Argv: []string{"copy"}, Input: strings.NewReader("x"), Output: &output{full: lost}}, nil); !errors.Is(err, lost) {
+					t.Errorf("Dispatch(copy) to an output that fails: %v, want %v", err, lost)
 				}
 
 				var steps []plugin.Progress
@@ -556,7 +589,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 			defer func() { done <- struct{}{} }()
 			for j := range 10 {
 				id := fmt.Sprint(i, ".", j)
-				result, err := c.Dispatch(t.Context(), plugin.Call{Argv: []string{"double"}, Input: []byte(id)}, nil)
+				result, err := c.Dispatch(t.Context(), plugin.Call{Argv: []string{"double"}, Input: strings.NewReader(id)}, nil)
 				if err != nil || result.Text != id+id {
 					failed.Add(1)
 				}
@@ -651,4 +684,34 @@ func TestLoggerWritesWhatEveryHostReads(t *testing.T) {
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("log lines (-want +got):\n%s", diff)
 	}
+}
+
+// output keeps what is written to it, unless it is full.
+type output struct {
+	bytes.Buffer
+	is   string
+	full error
+}
+
+func (o *output) Begin(name, mediaType string) error {
+	o.is = name + " " + mediaType
+	return nil
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	if o.full != nil {
+		return 0, o.full
+	}
+	return o.Buffer.Write(p)
+}
+
+// onlyOne gives one byte; nobody may want more.
+type onlyOne struct{ given bool }
+
+func (r *onlyOne) Read(p []byte) (int, error) {
+	if r.given {
+		panic("more was wanted than the plugin reads")
+	}
+	r.given = true
+	return copy(p, "1"), nil
 }

@@ -365,8 +365,10 @@ type Call struct {
 	Caller    string   `protobuf:"bytes,6,opt,name=caller,proto3" json:"caller,omitempty"`
 	Cwd       string   `protobuf:"bytes,7,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	RequestId string   `protobuf:"bytes,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Pieces of input follow, perhaps none: an empty input is an input.
-	HasInput      bool `protobuf:"varint,9,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"`
+	// There is input, perhaps an empty one: the plugin may want it.
+	HasInput bool `protobuf:"varint,9,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"`
+	// Whoever calls takes output.
+	HasOutput     bool `protobuf:"varint,10,opt,name=has_output,json=hasOutput,proto3" json:"has_output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -464,6 +466,13 @@ func (x *Call) GetHasInput() bool {
 	return false
 }
 
+func (x *Call) GetHasOutput() bool {
+	if x != nil {
+		return x.HasOutput
+	}
+	return false
+}
+
 type DispatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Part:
@@ -540,7 +549,8 @@ type DispatchRequest_Call struct {
 }
 
 type DispatchRequest_Piece struct {
-	// A piece of the call's input.
+	// A piece of the call's input, one for each want. The end of the stream ends
+	// the input.
 	Piece []byte `protobuf:"bytes,2,opt,name=piece,proto3,oneof"`
 }
 
@@ -556,6 +566,8 @@ type DispatchResponse struct {
 	//	*DispatchResponse_Piece
 	//	*DispatchResponse_End
 	//	*DispatchResponse_Error
+	//	*DispatchResponse_Want
+	//	*DispatchResponse_Output
 	Part          isDispatchResponse_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -634,6 +646,24 @@ func (x *DispatchResponse) GetError() *Error {
 	return nil
 }
 
+func (x *DispatchResponse) GetWant() *Want {
+	if x != nil {
+		if x, ok := x.Part.(*DispatchResponse_Want); ok {
+			return x.Want
+		}
+	}
+	return nil
+}
+
+func (x *DispatchResponse) GetOutput() *Output {
+	if x != nil {
+		if x, ok := x.Part.(*DispatchResponse_Output); ok {
+			return x.Output
+		}
+	}
+	return nil
+}
+
 type isDispatchResponse_Part interface {
 	isDispatchResponse_Part()
 }
@@ -657,6 +687,16 @@ type DispatchResponse_Error struct {
 	Error *Error `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
 }
 
+type DispatchResponse_Want struct {
+	// The plugin wants the next piece of the input, and waits for it.
+	Want *Want `protobuf:"bytes,5,opt,name=want,proto3,oneof"`
+}
+
+type DispatchResponse_Output struct {
+	// What the call writes to its output.
+	Output *Output `protobuf:"bytes,6,opt,name=output,proto3,oneof"`
+}
+
 func (*DispatchResponse_Progress) isDispatchResponse_Part() {}
 
 func (*DispatchResponse_Piece) isDispatchResponse_Part() {}
@@ -664,6 +704,108 @@ func (*DispatchResponse_Piece) isDispatchResponse_Part() {}
 func (*DispatchResponse_End) isDispatchResponse_Part() {}
 
 func (*DispatchResponse_Error) isDispatchResponse_Part() {}
+
+func (*DispatchResponse_Want) isDispatchResponse_Part() {}
+
+func (*DispatchResponse_Output) isDispatchResponse_Part() {}
+
+type Want struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Want) Reset() {
+	*x = Want{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Want) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Want) ProtoMessage() {}
+
+func (x *Want) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Want.ProtoReflect.Descriptor instead.
+func (*Want) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+}
+
+type Output struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// May be empty in the first one.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// In the first one: a name for a file with it, and its media type.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	MediaType     string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Output) Reset() {
+	*x = Output{}
+	mi := &file_plugin_v1_plugin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Output) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Output) ProtoMessage() {}
+
+func (x *Output) ProtoReflect() protoreflect.Message {
+	mi := &file_plugin_v1_plugin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Output.ProtoReflect.Descriptor instead.
+func (*Output) Descriptor() ([]byte, []int) {
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Output) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Output) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Output) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
 
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -678,7 +820,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +832,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[8]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +845,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{8}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Progress) GetStage() string {
@@ -742,7 +884,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +896,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[9]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +909,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{9}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
 }
 
 type Result struct {
@@ -784,7 +926,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +938,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[10]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +951,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{10}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Result) GetText() string {
@@ -853,7 +995,7 @@ type Page struct {
 
 func (x *Page) Reset() {
 	*x = Page{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1007,7 @@ func (x *Page) String() string {
 func (*Page) ProtoMessage() {}
 
 func (x *Page) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[11]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1020,7 @@ func (x *Page) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Page.ProtoReflect.Descriptor instead.
 func (*Page) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{11}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Page) GetTotal() int64 {
@@ -910,7 +1052,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1064,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[12]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1077,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{12}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NotifyRequest) GetKind() string {
@@ -991,7 +1133,7 @@ type NotifyResponse struct {
 
 func (x *NotifyResponse) Reset() {
 	*x = NotifyResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1145,7 @@ func (x *NotifyResponse) String() string {
 func (*NotifyResponse) ProtoMessage() {}
 
 func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[13]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1158,7 @@ func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
 func (*NotifyResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{13}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NotifyResponse) GetNotices() []string {
@@ -1044,7 +1186,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1198,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[14]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1211,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{14}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CompleteRequest) GetCall() *Call {
@@ -1103,7 +1245,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1257,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[15]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1270,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{15}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CompleteResponse) GetCandidates() []*Candidate {
@@ -1155,7 +1297,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1309,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[16]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1322,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{16}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Candidate) GetValue() string {
@@ -1205,7 +1347,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1359,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[17]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1372,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{17}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
 }
 
 type StatusResponse struct {
@@ -1243,7 +1385,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1397,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[18]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1410,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{18}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StatusResponse) GetServices() []*ServiceStatus {
@@ -1301,7 +1443,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1455,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[19]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1468,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{19}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -1379,7 +1521,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1533,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[20]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1546,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{20}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
 }
 
 type DrainResponse struct {
@@ -1416,7 +1558,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1570,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[21]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1583,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{21}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainResponse) GetError() *Error {
@@ -1461,7 +1603,7 @@ type SessionRef struct {
 
 func (x *SessionRef) Reset() {
 	*x = SessionRef{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1615,7 @@ func (x *SessionRef) String() string {
 func (*SessionRef) ProtoMessage() {}
 
 func (x *SessionRef) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[22]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1628,7 @@ func (x *SessionRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRef.ProtoReflect.Descriptor instead.
 func (*SessionRef) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{22}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SessionRef) GetProject() string {
@@ -1512,7 +1654,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1666,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[23]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1679,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{23}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SessionRequest) GetRef() *SessionRef {
@@ -1561,7 +1703,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1715,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[24]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1728,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{24}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SessionResponse) GetPart() isSessionResponse_Part {
@@ -1660,7 +1802,7 @@ type SessionHead struct {
 
 func (x *SessionHead) Reset() {
 	*x = SessionHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1814,7 @@ func (x *SessionHead) String() string {
 func (*SessionHead) ProtoMessage() {}
 
 func (x *SessionHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[25]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1827,7 @@ func (x *SessionHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHead.ProtoReflect.Descriptor instead.
 func (*SessionHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{25}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SessionHead) GetRef() *SessionRef {
@@ -1732,7 +1874,7 @@ type ReadChunksRequest struct {
 
 func (x *ReadChunksRequest) Reset() {
 	*x = ReadChunksRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1886,7 @@ func (x *ReadChunksRequest) String() string {
 func (*ReadChunksRequest) ProtoMessage() {}
 
 func (x *ReadChunksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[26]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1899,7 @@ func (x *ReadChunksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadChunksRequest.ProtoReflect.Descriptor instead.
 func (*ReadChunksRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{26}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadChunksRequest) GetIds() []string {
@@ -1780,7 +1922,7 @@ type ReadChunksResponse struct {
 
 func (x *ReadChunksResponse) Reset() {
 	*x = ReadChunksResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1934,7 @@ func (x *ReadChunksResponse) String() string {
 func (*ReadChunksResponse) ProtoMessage() {}
 
 func (x *ReadChunksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[27]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1947,7 @@ func (x *ReadChunksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadChunksResponse.ProtoReflect.Descriptor instead.
 func (*ReadChunksResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{27}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadChunksResponse) GetPart() isReadChunksResponse_Part {
@@ -1860,7 +2002,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +2014,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[28]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2027,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{28}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Chunk) GetId() string {
@@ -1915,7 +2057,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2069,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[29]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2082,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{29}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StageRequest) GetPart() isStageRequest_Part {
@@ -1997,7 +2139,7 @@ type StageHead struct {
 
 func (x *StageHead) Reset() {
 	*x = StageHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2151,7 @@ func (x *StageHead) String() string {
 func (*StageHead) ProtoMessage() {}
 
 func (x *StageHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[30]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2164,7 @@ func (x *StageHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageHead.ProtoReflect.Descriptor instead.
 func (*StageHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{30}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StageHead) GetSession() *SessionRef {
@@ -2060,7 +2202,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2214,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[31]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2227,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{31}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StageResponse) GetId() string {
@@ -2143,7 +2285,7 @@ type WriteChunksRequest struct {
 
 func (x *WriteChunksRequest) Reset() {
 	*x = WriteChunksRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2297,7 @@ func (x *WriteChunksRequest) String() string {
 func (*WriteChunksRequest) ProtoMessage() {}
 
 func (x *WriteChunksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[32]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2310,7 @@ func (x *WriteChunksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteChunksRequest.ProtoReflect.Descriptor instead.
 func (*WriteChunksRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{32}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WriteChunksRequest) GetPart() isWriteChunksRequest_Part {
@@ -2223,7 +2365,7 @@ type WriteChunksResponse struct {
 
 func (x *WriteChunksResponse) Reset() {
 	*x = WriteChunksResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2377,7 @@ func (x *WriteChunksResponse) String() string {
 func (*WriteChunksResponse) ProtoMessage() {}
 
 func (x *WriteChunksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[33]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2390,7 @@ func (x *WriteChunksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteChunksResponse.ProtoReflect.Descriptor instead.
 func (*WriteChunksResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{33}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WriteChunksResponse) GetMissing() []string {
@@ -2277,7 +2419,7 @@ type CommitRequest struct {
 
 func (x *CommitRequest) Reset() {
 	*x = CommitRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2431,7 @@ func (x *CommitRequest) String() string {
 func (*CommitRequest) ProtoMessage() {}
 
 func (x *CommitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[34]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2444,7 @@ func (x *CommitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
 func (*CommitRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{34}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CommitRequest) GetStage() string {
@@ -2343,7 +2485,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2497,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[35]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2510,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{35}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CommitResponse) GetRevision() int64 {
@@ -2394,7 +2536,7 @@ type UnstageRequest struct {
 
 func (x *UnstageRequest) Reset() {
 	*x = UnstageRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2548,7 @@ func (x *UnstageRequest) String() string {
 func (*UnstageRequest) ProtoMessage() {}
 
 func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[36]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2561,7 @@ func (x *UnstageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageRequest.ProtoReflect.Descriptor instead.
 func (*UnstageRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{36}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UnstageRequest) GetStage() string {
@@ -2438,7 +2580,7 @@ type UnstageResponse struct {
 
 func (x *UnstageResponse) Reset() {
 	*x = UnstageResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2592,7 @@ func (x *UnstageResponse) String() string {
 func (*UnstageResponse) ProtoMessage() {}
 
 func (x *UnstageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[37]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2605,7 @@ func (x *UnstageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnstageResponse.ProtoReflect.Descriptor instead.
 func (*UnstageResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{37}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnstageResponse) GetError() *Error {
@@ -2483,7 +2625,7 @@ type OpStateRequest struct {
 
 func (x *OpStateRequest) Reset() {
 	*x = OpStateRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2637,7 @@ func (x *OpStateRequest) String() string {
 func (*OpStateRequest) ProtoMessage() {}
 
 func (x *OpStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[38]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2650,7 @@ func (x *OpStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpStateRequest.ProtoReflect.Descriptor instead.
 func (*OpStateRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{38}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OpStateRequest) GetRef() *SessionRef {
@@ -2536,7 +2678,7 @@ type OpStateResponse struct {
 
 func (x *OpStateResponse) Reset() {
 	*x = OpStateResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2690,7 @@ func (x *OpStateResponse) String() string {
 func (*OpStateResponse) ProtoMessage() {}
 
 func (x *OpStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[39]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2703,7 @@ func (x *OpStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpStateResponse.ProtoReflect.Descriptor instead.
 func (*OpStateResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{39}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OpStateResponse) GetState() string {
@@ -2591,7 +2733,7 @@ type NewSessionRequest struct {
 
 func (x *NewSessionRequest) Reset() {
 	*x = NewSessionRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2745,7 @@ func (x *NewSessionRequest) String() string {
 func (*NewSessionRequest) ProtoMessage() {}
 
 func (x *NewSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[40]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2758,7 @@ func (x *NewSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewSessionRequest.ProtoReflect.Descriptor instead.
 func (*NewSessionRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{40}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NewSessionRequest) GetProject() string {
@@ -2664,7 +2806,7 @@ type NewSessionResponse struct {
 
 func (x *NewSessionResponse) Reset() {
 	*x = NewSessionResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2818,7 @@ func (x *NewSessionResponse) String() string {
 func (*NewSessionResponse) ProtoMessage() {}
 
 func (x *NewSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[41]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2831,7 @@ func (x *NewSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewSessionResponse.ProtoReflect.Descriptor instead.
 func (*NewSessionResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{41}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NewSessionResponse) GetRef() *SessionRef {
@@ -2716,7 +2858,7 @@ type SelectRequest struct {
 
 func (x *SelectRequest) Reset() {
 	*x = SelectRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2870,7 @@ func (x *SelectRequest) String() string {
 func (*SelectRequest) ProtoMessage() {}
 
 func (x *SelectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[42]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2883,7 @@ func (x *SelectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectRequest.ProtoReflect.Descriptor instead.
 func (*SelectRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{42}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SelectRequest) GetRef() *SessionRef {
@@ -2767,7 +2909,7 @@ type SelectResponse struct {
 
 func (x *SelectResponse) Reset() {
 	*x = SelectResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2779,7 +2921,7 @@ func (x *SelectResponse) String() string {
 func (*SelectResponse) ProtoMessage() {}
 
 func (x *SelectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[43]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,7 +2934,7 @@ func (x *SelectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectResponse.ProtoReflect.Descriptor instead.
 func (*SelectResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{43}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SelectResponse) GetError() *Error {
@@ -2815,7 +2957,7 @@ type CallRequest struct {
 
 func (x *CallRequest) Reset() {
 	*x = CallRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2969,7 @@ func (x *CallRequest) String() string {
 func (*CallRequest) ProtoMessage() {}
 
 func (x *CallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[44]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2982,7 @@ func (x *CallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRequest.ProtoReflect.Descriptor instead.
 func (*CallRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{44}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CallRequest) GetPart() isCallRequest_Part {
@@ -2895,7 +3037,7 @@ type CallHead struct {
 
 func (x *CallHead) Reset() {
 	*x = CallHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +3049,7 @@ func (x *CallHead) String() string {
 func (*CallHead) ProtoMessage() {}
 
 func (x *CallHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[45]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +3062,7 @@ func (x *CallHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallHead.ProtoReflect.Descriptor instead.
 func (*CallHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{45}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CallHead) GetMethod() string {
@@ -2943,7 +3085,7 @@ type CallResponse struct {
 
 func (x *CallResponse) Reset() {
 	*x = CallResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3097,7 @@ func (x *CallResponse) String() string {
 func (*CallResponse) ProtoMessage() {}
 
 func (x *CallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[46]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3110,7 @@ func (x *CallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResponse.ProtoReflect.Descriptor instead.
 func (*CallResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{46}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CallResponse) GetPart() isCallResponse_Part {
@@ -3030,7 +3172,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3184,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[47]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3197,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{47}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Endpoint) GetProvider() string {
@@ -3099,7 +3241,7 @@ type TurnRequest struct {
 
 func (x *TurnRequest) Reset() {
 	*x = TurnRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3253,7 @@ func (x *TurnRequest) String() string {
 func (*TurnRequest) ProtoMessage() {}
 
 func (x *TurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[48]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3266,7 @@ func (x *TurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnRequest.ProtoReflect.Descriptor instead.
 func (*TurnRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{48}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TurnRequest) GetPart() isTurnRequest_Part {
@@ -3183,7 +3325,7 @@ type TurnHead struct {
 
 func (x *TurnHead) Reset() {
 	*x = TurnHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3337,7 @@ func (x *TurnHead) String() string {
 func (*TurnHead) ProtoMessage() {}
 
 func (x *TurnHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[49]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3350,7 @@ func (x *TurnHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnHead.ProtoReflect.Descriptor instead.
 func (*TurnHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{49}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TurnHead) GetEndpoint() *Endpoint {
@@ -3251,7 +3393,7 @@ type Tool struct {
 
 func (x *Tool) Reset() {
 	*x = Tool{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3405,7 @@ func (x *Tool) String() string {
 func (*Tool) ProtoMessage() {}
 
 func (x *Tool) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[50]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3418,7 @@ func (x *Tool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tool.ProtoReflect.Descriptor instead.
 func (*Tool) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{50}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Tool) GetName() string {
@@ -3315,7 +3457,7 @@ type TurnResponse struct {
 
 func (x *TurnResponse) Reset() {
 	*x = TurnResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3469,7 @@ func (x *TurnResponse) String() string {
 func (*TurnResponse) ProtoMessage() {}
 
 func (x *TurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[51]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3482,7 @@ func (x *TurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResponse.ProtoReflect.Descriptor instead.
 func (*TurnResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{51}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TurnResponse) GetPart() isTurnResponse_Part {
@@ -3430,7 +3572,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3584,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[52]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3597,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{52}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Delta) GetKind() string {
@@ -3491,7 +3633,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3645,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[53]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3658,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{53}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ToolCall) GetId() string {
@@ -3555,7 +3697,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3709,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[54]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3722,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{54}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TurnResult) GetText() string {
@@ -3629,7 +3771,7 @@ type TokenUsage struct {
 
 func (x *TokenUsage) Reset() {
 	*x = TokenUsage{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3783,7 @@ func (x *TokenUsage) String() string {
 func (*TokenUsage) ProtoMessage() {}
 
 func (x *TokenUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[55]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3796,7 @@ func (x *TokenUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUsage.ProtoReflect.Descriptor instead.
 func (*TokenUsage) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{55}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TokenUsage) GetInput() int64 {
@@ -3683,7 +3825,7 @@ type Native struct {
 
 func (x *Native) Reset() {
 	*x = Native{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3837,7 @@ func (x *Native) String() string {
 func (*Native) ProtoMessage() {}
 
 func (x *Native) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[56]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3850,7 @@ func (x *Native) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Native.ProtoReflect.Descriptor instead.
 func (*Native) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{56}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Native) GetKind() string {
@@ -3738,7 +3880,7 @@ type CompactRequest struct {
 
 func (x *CompactRequest) Reset() {
 	*x = CompactRequest{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3892,7 @@ func (x *CompactRequest) String() string {
 func (*CompactRequest) ProtoMessage() {}
 
 func (x *CompactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[57]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3905,7 @@ func (x *CompactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactRequest.ProtoReflect.Descriptor instead.
 func (*CompactRequest) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{57}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CompactRequest) GetPart() isCompactRequest_Part {
@@ -3819,7 +3961,7 @@ type CompactHead struct {
 
 func (x *CompactHead) Reset() {
 	*x = CompactHead{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3973,7 @@ func (x *CompactHead) String() string {
 func (*CompactHead) ProtoMessage() {}
 
 func (x *CompactHead) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[58]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3986,7 @@ func (x *CompactHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactHead.ProtoReflect.Descriptor instead.
 func (*CompactHead) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{58}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CompactHead) GetEndpoint() *Endpoint {
@@ -3875,7 +4017,7 @@ type CompactResponse struct {
 
 func (x *CompactResponse) Reset() {
 	*x = CompactResponse{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4029,7 @@ func (x *CompactResponse) String() string {
 func (*CompactResponse) ProtoMessage() {}
 
 func (x *CompactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[59]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4042,7 @@ func (x *CompactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactResponse.ProtoReflect.Descriptor instead.
 func (*CompactResponse) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{59}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CompactResponse) GetPart() isCompactResponse_Part {
@@ -3972,7 +4114,7 @@ type CompactResult struct {
 
 func (x *CompactResult) Reset() {
 	*x = CompactResult{}
-	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4126,7 @@ func (x *CompactResult) String() string {
 func (*CompactResult) ProtoMessage() {}
 
 func (x *CompactResult) ProtoReflect() protoreflect.Message {
-	mi := &file_plugin_v1_plugin_proto_msgTypes[60]
+	mi := &file_plugin_v1_plugin_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4139,7 @@ func (x *CompactResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactResult.ProtoReflect.Descriptor instead.
 func (*CompactResult) Descriptor() ([]byte, []int) {
-	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{60}
+	return file_plugin_v1_plugin_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CompactResult) GetNative() *Native {
@@ -4046,7 +4188,7 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"runtime_id\x18\x05 \x01(\rR\truntimeId\"Q\n" +
 	"\x11ConfigureResponse\x12&\n" +
 	"\x05error\x18\x01 \x01(\v2\x10.plugin.v1.ErrorR\x05error\x12\x14\n" +
-	"\x05build\x18\x02 \x01(\tR\x05build\"\xde\x01\n" +
+	"\x05build\x18\x02 \x01(\tR\x05build\"\xfd\x01\n" +
 	"\x04Call\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\fR\x04argv\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +
@@ -4057,17 +4199,28 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x03cwd\x18\a \x01(\tR\x03cwd\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\b \x01(\tR\trequestId\x12\x1b\n" +
-	"\thas_input\x18\t \x01(\bR\bhasInput\"X\n" +
+	"\thas_input\x18\t \x01(\bR\bhasInput\x12\x1d\n" +
+	"\n" +
+	"has_output\x18\n" +
+	" \x01(\bR\thasOutput\"X\n" +
 	"\x0fDispatchRequest\x12%\n" +
 	"\x04call\x18\x01 \x01(\v2\x0f.plugin.v1.CallH\x00R\x04call\x12\x16\n" +
 	"\x05piece\x18\x02 \x01(\fH\x00R\x05pieceB\x06\n" +
-	"\x04part\"\xb3\x01\n" +
+	"\x04part\"\x87\x02\n" +
 	"\x10DispatchResponse\x121\n" +
 	"\bprogress\x18\x01 \x01(\v2\x13.plugin.v1.ProgressH\x00R\bprogress\x12\x16\n" +
 	"\x05piece\x18\x02 \x01(\fH\x00R\x05piece\x12\"\n" +
 	"\x03end\x18\x03 \x01(\v2\x0e.plugin.v1.EndH\x00R\x03end\x12(\n" +
-	"\x05error\x18\x04 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05errorB\x06\n" +
-	"\x04part\"^\n" +
+	"\x05error\x18\x04 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05error\x12%\n" +
+	"\x04want\x18\x05 \x01(\v2\x0f.plugin.v1.WantH\x00R\x04want\x12+\n" +
+	"\x06output\x18\x06 \x01(\v2\x11.plugin.v1.OutputH\x00R\x06outputB\x06\n" +
+	"\x04part\"\x06\n" +
+	"\x04Want\"O\n" +
+	"\x06Output\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x03 \x01(\tR\tmediaType\"^\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05stage\x18\x01 \x01(\tR\x05stage\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
@@ -4307,7 +4460,7 @@ func file_plugin_v1_plugin_proto_rawDescGZIP() []byte {
 	return file_plugin_v1_plugin_proto_rawDescData
 }
 
-var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_plugin_v1_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*Error)(nil),                 // 0: plugin.v1.Error
 	(*DescribeRequest)(nil),       // 1: plugin.v1.DescribeRequest
@@ -4317,161 +4470,165 @@ var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*Call)(nil),                  // 5: plugin.v1.Call
 	(*DispatchRequest)(nil),       // 6: plugin.v1.DispatchRequest
 	(*DispatchResponse)(nil),      // 7: plugin.v1.DispatchResponse
-	(*Progress)(nil),              // 8: plugin.v1.Progress
-	(*End)(nil),                   // 9: plugin.v1.End
-	(*Result)(nil),                // 10: plugin.v1.Result
-	(*Page)(nil),                  // 11: plugin.v1.Page
-	(*NotifyRequest)(nil),         // 12: plugin.v1.NotifyRequest
-	(*NotifyResponse)(nil),        // 13: plugin.v1.NotifyResponse
-	(*CompleteRequest)(nil),       // 14: plugin.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 15: plugin.v1.CompleteResponse
-	(*Candidate)(nil),             // 16: plugin.v1.Candidate
-	(*StatusRequest)(nil),         // 17: plugin.v1.StatusRequest
-	(*StatusResponse)(nil),        // 18: plugin.v1.StatusResponse
-	(*ServiceStatus)(nil),         // 19: plugin.v1.ServiceStatus
-	(*DrainRequest)(nil),          // 20: plugin.v1.DrainRequest
-	(*DrainResponse)(nil),         // 21: plugin.v1.DrainResponse
-	(*SessionRef)(nil),            // 22: plugin.v1.SessionRef
-	(*SessionRequest)(nil),        // 23: plugin.v1.SessionRequest
-	(*SessionResponse)(nil),       // 24: plugin.v1.SessionResponse
-	(*SessionHead)(nil),           // 25: plugin.v1.SessionHead
-	(*ReadChunksRequest)(nil),     // 26: plugin.v1.ReadChunksRequest
-	(*ReadChunksResponse)(nil),    // 27: plugin.v1.ReadChunksResponse
-	(*Chunk)(nil),                 // 28: plugin.v1.Chunk
-	(*StageRequest)(nil),          // 29: plugin.v1.StageRequest
-	(*StageHead)(nil),             // 30: plugin.v1.StageHead
-	(*StageResponse)(nil),         // 31: plugin.v1.StageResponse
-	(*WriteChunksRequest)(nil),    // 32: plugin.v1.WriteChunksRequest
-	(*WriteChunksResponse)(nil),   // 33: plugin.v1.WriteChunksResponse
-	(*CommitRequest)(nil),         // 34: plugin.v1.CommitRequest
-	(*CommitResponse)(nil),        // 35: plugin.v1.CommitResponse
-	(*UnstageRequest)(nil),        // 36: plugin.v1.UnstageRequest
-	(*UnstageResponse)(nil),       // 37: plugin.v1.UnstageResponse
-	(*OpStateRequest)(nil),        // 38: plugin.v1.OpStateRequest
-	(*OpStateResponse)(nil),       // 39: plugin.v1.OpStateResponse
-	(*NewSessionRequest)(nil),     // 40: plugin.v1.NewSessionRequest
-	(*NewSessionResponse)(nil),    // 41: plugin.v1.NewSessionResponse
-	(*SelectRequest)(nil),         // 42: plugin.v1.SelectRequest
-	(*SelectResponse)(nil),        // 43: plugin.v1.SelectResponse
-	(*CallRequest)(nil),           // 44: plugin.v1.CallRequest
-	(*CallHead)(nil),              // 45: plugin.v1.CallHead
-	(*CallResponse)(nil),          // 46: plugin.v1.CallResponse
-	(*Endpoint)(nil),              // 47: plugin.v1.Endpoint
-	(*TurnRequest)(nil),           // 48: plugin.v1.TurnRequest
-	(*TurnHead)(nil),              // 49: plugin.v1.TurnHead
-	(*Tool)(nil),                  // 50: plugin.v1.Tool
-	(*TurnResponse)(nil),          // 51: plugin.v1.TurnResponse
-	(*Delta)(nil),                 // 52: plugin.v1.Delta
-	(*ToolCall)(nil),              // 53: plugin.v1.ToolCall
-	(*TurnResult)(nil),            // 54: plugin.v1.TurnResult
-	(*TokenUsage)(nil),            // 55: plugin.v1.TokenUsage
-	(*Native)(nil),                // 56: plugin.v1.Native
-	(*CompactRequest)(nil),        // 57: plugin.v1.CompactRequest
-	(*CompactHead)(nil),           // 58: plugin.v1.CompactHead
-	(*CompactResponse)(nil),       // 59: plugin.v1.CompactResponse
-	(*CompactResult)(nil),         // 60: plugin.v1.CompactResult
-	nil,                           // 61: plugin.v1.Error.DetailsEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*Want)(nil),                  // 8: plugin.v1.Want
+	(*Output)(nil),                // 9: plugin.v1.Output
+	(*Progress)(nil),              // 10: plugin.v1.Progress
+	(*End)(nil),                   // 11: plugin.v1.End
+	(*Result)(nil),                // 12: plugin.v1.Result
+	(*Page)(nil),                  // 13: plugin.v1.Page
+	(*NotifyRequest)(nil),         // 14: plugin.v1.NotifyRequest
+	(*NotifyResponse)(nil),        // 15: plugin.v1.NotifyResponse
+	(*CompleteRequest)(nil),       // 16: plugin.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 17: plugin.v1.CompleteResponse
+	(*Candidate)(nil),             // 18: plugin.v1.Candidate
+	(*StatusRequest)(nil),         // 19: plugin.v1.StatusRequest
+	(*StatusResponse)(nil),        // 20: plugin.v1.StatusResponse
+	(*ServiceStatus)(nil),         // 21: plugin.v1.ServiceStatus
+	(*DrainRequest)(nil),          // 22: plugin.v1.DrainRequest
+	(*DrainResponse)(nil),         // 23: plugin.v1.DrainResponse
+	(*SessionRef)(nil),            // 24: plugin.v1.SessionRef
+	(*SessionRequest)(nil),        // 25: plugin.v1.SessionRequest
+	(*SessionResponse)(nil),       // 26: plugin.v1.SessionResponse
+	(*SessionHead)(nil),           // 27: plugin.v1.SessionHead
+	(*ReadChunksRequest)(nil),     // 28: plugin.v1.ReadChunksRequest
+	(*ReadChunksResponse)(nil),    // 29: plugin.v1.ReadChunksResponse
+	(*Chunk)(nil),                 // 30: plugin.v1.Chunk
+	(*StageRequest)(nil),          // 31: plugin.v1.StageRequest
+	(*StageHead)(nil),             // 32: plugin.v1.StageHead
+	(*StageResponse)(nil),         // 33: plugin.v1.StageResponse
+	(*WriteChunksRequest)(nil),    // 34: plugin.v1.WriteChunksRequest
+	(*WriteChunksResponse)(nil),   // 35: plugin.v1.WriteChunksResponse
+	(*CommitRequest)(nil),         // 36: plugin.v1.CommitRequest
+	(*CommitResponse)(nil),        // 37: plugin.v1.CommitResponse
+	(*UnstageRequest)(nil),        // 38: plugin.v1.UnstageRequest
+	(*UnstageResponse)(nil),       // 39: plugin.v1.UnstageResponse
+	(*OpStateRequest)(nil),        // 40: plugin.v1.OpStateRequest
+	(*OpStateResponse)(nil),       // 41: plugin.v1.OpStateResponse
+	(*NewSessionRequest)(nil),     // 42: plugin.v1.NewSessionRequest
+	(*NewSessionResponse)(nil),    // 43: plugin.v1.NewSessionResponse
+	(*SelectRequest)(nil),         // 44: plugin.v1.SelectRequest
+	(*SelectResponse)(nil),        // 45: plugin.v1.SelectResponse
+	(*CallRequest)(nil),           // 46: plugin.v1.CallRequest
+	(*CallHead)(nil),              // 47: plugin.v1.CallHead
+	(*CallResponse)(nil),          // 48: plugin.v1.CallResponse
+	(*Endpoint)(nil),              // 49: plugin.v1.Endpoint
+	(*TurnRequest)(nil),           // 50: plugin.v1.TurnRequest
+	(*TurnHead)(nil),              // 51: plugin.v1.TurnHead
+	(*Tool)(nil),                  // 52: plugin.v1.Tool
+	(*TurnResponse)(nil),          // 53: plugin.v1.TurnResponse
+	(*Delta)(nil),                 // 54: plugin.v1.Delta
+	(*ToolCall)(nil),              // 55: plugin.v1.ToolCall
+	(*TurnResult)(nil),            // 56: plugin.v1.TurnResult
+	(*TokenUsage)(nil),            // 57: plugin.v1.TokenUsage
+	(*Native)(nil),                // 58: plugin.v1.Native
+	(*CompactRequest)(nil),        // 59: plugin.v1.CompactRequest
+	(*CompactHead)(nil),           // 60: plugin.v1.CompactHead
+	(*CompactResponse)(nil),       // 61: plugin.v1.CompactResponse
+	(*CompactResult)(nil),         // 62: plugin.v1.CompactResult
+	nil,                           // 63: plugin.v1.Error.DetailsEntry
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_plugin_v1_plugin_proto_depIdxs = []int32{
-	61, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
+	63, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
 	0,  // 1: plugin.v1.DescribeResponse.error:type_name -> plugin.v1.Error
 	0,  // 2: plugin.v1.ConfigureResponse.error:type_name -> plugin.v1.Error
 	5,  // 3: plugin.v1.DispatchRequest.call:type_name -> plugin.v1.Call
-	8,  // 4: plugin.v1.DispatchResponse.progress:type_name -> plugin.v1.Progress
-	9,  // 5: plugin.v1.DispatchResponse.end:type_name -> plugin.v1.End
+	10, // 4: plugin.v1.DispatchResponse.progress:type_name -> plugin.v1.Progress
+	11, // 5: plugin.v1.DispatchResponse.end:type_name -> plugin.v1.End
 	0,  // 6: plugin.v1.DispatchResponse.error:type_name -> plugin.v1.Error
-	11, // 7: plugin.v1.Result.page:type_name -> plugin.v1.Page
-	0,  // 8: plugin.v1.NotifyResponse.error:type_name -> plugin.v1.Error
-	5,  // 9: plugin.v1.CompleteRequest.call:type_name -> plugin.v1.Call
-	16, // 10: plugin.v1.CompleteResponse.candidates:type_name -> plugin.v1.Candidate
-	0,  // 11: plugin.v1.CompleteResponse.error:type_name -> plugin.v1.Error
-	19, // 12: plugin.v1.StatusResponse.services:type_name -> plugin.v1.ServiceStatus
-	0,  // 13: plugin.v1.StatusResponse.error:type_name -> plugin.v1.Error
-	62, // 14: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
-	62, // 15: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
-	0,  // 16: plugin.v1.DrainResponse.error:type_name -> plugin.v1.Error
-	22, // 17: plugin.v1.SessionRequest.ref:type_name -> plugin.v1.SessionRef
-	25, // 18: plugin.v1.SessionResponse.head:type_name -> plugin.v1.SessionHead
-	0,  // 19: plugin.v1.SessionResponse.error:type_name -> plugin.v1.Error
-	22, // 20: plugin.v1.SessionHead.ref:type_name -> plugin.v1.SessionRef
-	28, // 21: plugin.v1.ReadChunksResponse.chunk:type_name -> plugin.v1.Chunk
-	0,  // 22: plugin.v1.ReadChunksResponse.error:type_name -> plugin.v1.Error
-	30, // 23: plugin.v1.StageRequest.head:type_name -> plugin.v1.StageHead
-	22, // 24: plugin.v1.StageHead.session:type_name -> plugin.v1.SessionRef
-	22, // 25: plugin.v1.StageResponse.ref:type_name -> plugin.v1.SessionRef
-	0,  // 26: plugin.v1.StageResponse.error:type_name -> plugin.v1.Error
-	28, // 27: plugin.v1.WriteChunksRequest.chunk:type_name -> plugin.v1.Chunk
-	0,  // 28: plugin.v1.WriteChunksResponse.error:type_name -> plugin.v1.Error
-	0,  // 29: plugin.v1.CommitResponse.error:type_name -> plugin.v1.Error
-	0,  // 30: plugin.v1.UnstageResponse.error:type_name -> plugin.v1.Error
-	22, // 31: plugin.v1.OpStateRequest.ref:type_name -> plugin.v1.SessionRef
-	0,  // 32: plugin.v1.OpStateResponse.error:type_name -> plugin.v1.Error
-	22, // 33: plugin.v1.NewSessionResponse.ref:type_name -> plugin.v1.SessionRef
-	0,  // 34: plugin.v1.NewSessionResponse.error:type_name -> plugin.v1.Error
-	22, // 35: plugin.v1.SelectRequest.ref:type_name -> plugin.v1.SessionRef
-	0,  // 36: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
-	45, // 37: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
-	0,  // 38: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
-	49, // 39: plugin.v1.TurnRequest.head:type_name -> plugin.v1.TurnHead
-	47, // 40: plugin.v1.TurnHead.endpoint:type_name -> plugin.v1.Endpoint
-	50, // 41: plugin.v1.TurnHead.tools:type_name -> plugin.v1.Tool
-	52, // 42: plugin.v1.TurnResponse.delta:type_name -> plugin.v1.Delta
-	9,  // 43: plugin.v1.TurnResponse.end:type_name -> plugin.v1.End
-	0,  // 44: plugin.v1.TurnResponse.error:type_name -> plugin.v1.Error
-	53, // 45: plugin.v1.Delta.call:type_name -> plugin.v1.ToolCall
-	53, // 46: plugin.v1.TurnResult.tool_calls:type_name -> plugin.v1.ToolCall
-	55, // 47: plugin.v1.TurnResult.usage:type_name -> plugin.v1.TokenUsage
-	56, // 48: plugin.v1.TurnResult.native:type_name -> plugin.v1.Native
-	58, // 49: plugin.v1.CompactRequest.head:type_name -> plugin.v1.CompactHead
-	47, // 50: plugin.v1.CompactHead.endpoint:type_name -> plugin.v1.Endpoint
-	9,  // 51: plugin.v1.CompactResponse.end:type_name -> plugin.v1.End
-	0,  // 52: plugin.v1.CompactResponse.error:type_name -> plugin.v1.Error
-	56, // 53: plugin.v1.CompactResult.native:type_name -> plugin.v1.Native
-	55, // 54: plugin.v1.CompactResult.usage:type_name -> plugin.v1.TokenUsage
-	1,  // 55: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
-	3,  // 56: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
-	6,  // 57: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
-	12, // 58: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
-	14, // 59: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
-	17, // 60: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
-	20, // 61: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
-	48, // 62: plugin.v1.ProviderService.Turn:input_type -> plugin.v1.TurnRequest
-	57, // 63: plugin.v1.ProviderService.Compact:input_type -> plugin.v1.CompactRequest
-	23, // 64: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
-	26, // 65: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
-	29, // 66: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
-	32, // 67: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
-	34, // 68: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
-	36, // 69: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
-	38, // 70: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
-	40, // 71: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
-	42, // 72: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
-	44, // 73: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
-	2,  // 74: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
-	4,  // 75: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
-	7,  // 76: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
-	13, // 77: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
-	15, // 78: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
-	18, // 79: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
-	21, // 80: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
-	51, // 81: plugin.v1.ProviderService.Turn:output_type -> plugin.v1.TurnResponse
-	59, // 82: plugin.v1.ProviderService.Compact:output_type -> plugin.v1.CompactResponse
-	24, // 83: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
-	27, // 84: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
-	31, // 85: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
-	33, // 86: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
-	35, // 87: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
-	37, // 88: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
-	39, // 89: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
-	41, // 90: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
-	43, // 91: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
-	46, // 92: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
-	74, // [74:93] is the sub-list for method output_type
-	55, // [55:74] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	8,  // 7: plugin.v1.DispatchResponse.want:type_name -> plugin.v1.Want
+	9,  // 8: plugin.v1.DispatchResponse.output:type_name -> plugin.v1.Output
+	13, // 9: plugin.v1.Result.page:type_name -> plugin.v1.Page
+	0,  // 10: plugin.v1.NotifyResponse.error:type_name -> plugin.v1.Error
+	5,  // 11: plugin.v1.CompleteRequest.call:type_name -> plugin.v1.Call
+	18, // 12: plugin.v1.CompleteResponse.candidates:type_name -> plugin.v1.Candidate
+	0,  // 13: plugin.v1.CompleteResponse.error:type_name -> plugin.v1.Error
+	21, // 14: plugin.v1.StatusResponse.services:type_name -> plugin.v1.ServiceStatus
+	0,  // 15: plugin.v1.StatusResponse.error:type_name -> plugin.v1.Error
+	64, // 16: plugin.v1.ServiceStatus.next:type_name -> google.protobuf.Timestamp
+	64, // 17: plugin.v1.ServiceStatus.last:type_name -> google.protobuf.Timestamp
+	0,  // 18: plugin.v1.DrainResponse.error:type_name -> plugin.v1.Error
+	24, // 19: plugin.v1.SessionRequest.ref:type_name -> plugin.v1.SessionRef
+	27, // 20: plugin.v1.SessionResponse.head:type_name -> plugin.v1.SessionHead
+	0,  // 21: plugin.v1.SessionResponse.error:type_name -> plugin.v1.Error
+	24, // 22: plugin.v1.SessionHead.ref:type_name -> plugin.v1.SessionRef
+	30, // 23: plugin.v1.ReadChunksResponse.chunk:type_name -> plugin.v1.Chunk
+	0,  // 24: plugin.v1.ReadChunksResponse.error:type_name -> plugin.v1.Error
+	32, // 25: plugin.v1.StageRequest.head:type_name -> plugin.v1.StageHead
+	24, // 26: plugin.v1.StageHead.session:type_name -> plugin.v1.SessionRef
+	24, // 27: plugin.v1.StageResponse.ref:type_name -> plugin.v1.SessionRef
+	0,  // 28: plugin.v1.StageResponse.error:type_name -> plugin.v1.Error
+	30, // 29: plugin.v1.WriteChunksRequest.chunk:type_name -> plugin.v1.Chunk
+	0,  // 30: plugin.v1.WriteChunksResponse.error:type_name -> plugin.v1.Error
+	0,  // 31: plugin.v1.CommitResponse.error:type_name -> plugin.v1.Error
+	0,  // 32: plugin.v1.UnstageResponse.error:type_name -> plugin.v1.Error
+	24, // 33: plugin.v1.OpStateRequest.ref:type_name -> plugin.v1.SessionRef
+	0,  // 34: plugin.v1.OpStateResponse.error:type_name -> plugin.v1.Error
+	24, // 35: plugin.v1.NewSessionResponse.ref:type_name -> plugin.v1.SessionRef
+	0,  // 36: plugin.v1.NewSessionResponse.error:type_name -> plugin.v1.Error
+	24, // 37: plugin.v1.SelectRequest.ref:type_name -> plugin.v1.SessionRef
+	0,  // 38: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
+	47, // 39: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
+	0,  // 40: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
+	51, // 41: plugin.v1.TurnRequest.head:type_name -> plugin.v1.TurnHead
+	49, // 42: plugin.v1.TurnHead.endpoint:type_name -> plugin.v1.Endpoint
+	52, // 43: plugin.v1.TurnHead.tools:type_name -> plugin.v1.Tool
+	54, // 44: plugin.v1.TurnResponse.delta:type_name -> plugin.v1.Delta
+	11, // 45: plugin.v1.TurnResponse.end:type_name -> plugin.v1.End
+	0,  // 46: plugin.v1.TurnResponse.error:type_name -> plugin.v1.Error
+	55, // 47: plugin.v1.Delta.call:type_name -> plugin.v1.ToolCall
+	55, // 48: plugin.v1.TurnResult.tool_calls:type_name -> plugin.v1.ToolCall
+	57, // 49: plugin.v1.TurnResult.usage:type_name -> plugin.v1.TokenUsage
+	58, // 50: plugin.v1.TurnResult.native:type_name -> plugin.v1.Native
+	60, // 51: plugin.v1.CompactRequest.head:type_name -> plugin.v1.CompactHead
+	49, // 52: plugin.v1.CompactHead.endpoint:type_name -> plugin.v1.Endpoint
+	11, // 53: plugin.v1.CompactResponse.end:type_name -> plugin.v1.End
+	0,  // 54: plugin.v1.CompactResponse.error:type_name -> plugin.v1.Error
+	58, // 55: plugin.v1.CompactResult.native:type_name -> plugin.v1.Native
+	57, // 56: plugin.v1.CompactResult.usage:type_name -> plugin.v1.TokenUsage
+	1,  // 57: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
+	3,  // 58: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
+	6,  // 59: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
+	14, // 60: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
+	16, // 61: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
+	19, // 62: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
+	22, // 63: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
+	50, // 64: plugin.v1.ProviderService.Turn:input_type -> plugin.v1.TurnRequest
+	59, // 65: plugin.v1.ProviderService.Compact:input_type -> plugin.v1.CompactRequest
+	25, // 66: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
+	28, // 67: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
+	31, // 68: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
+	34, // 69: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
+	36, // 70: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
+	38, // 71: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
+	40, // 72: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
+	42, // 73: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
+	44, // 74: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
+	46, // 75: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
+	2,  // 76: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
+	4,  // 77: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
+	7,  // 78: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
+	15, // 79: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
+	17, // 80: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
+	20, // 81: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
+	23, // 82: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
+	53, // 83: plugin.v1.ProviderService.Turn:output_type -> plugin.v1.TurnResponse
+	61, // 84: plugin.v1.ProviderService.Compact:output_type -> plugin.v1.CompactResponse
+	26, // 85: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
+	29, // 86: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
+	33, // 87: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
+	35, // 88: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
+	37, // 89: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
+	39, // 90: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
+	41, // 91: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
+	43, // 92: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
+	45, // 93: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
+	48, // 94: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
+	76, // [76:95] is the sub-list for method output_type
+	57, // [57:76] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_plugin_v1_plugin_proto_init() }
@@ -4488,47 +4645,49 @@ func file_plugin_v1_plugin_proto_init() {
 		(*DispatchResponse_Piece)(nil),
 		(*DispatchResponse_End)(nil),
 		(*DispatchResponse_Error)(nil),
+		(*DispatchResponse_Want)(nil),
+		(*DispatchResponse_Output)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[24].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[26].OneofWrappers = []any{
 		(*SessionResponse_Head)(nil),
 		(*SessionResponse_Piece)(nil),
 		(*SessionResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[27].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[29].OneofWrappers = []any{
 		(*ReadChunksResponse_Chunk)(nil),
 		(*ReadChunksResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[29].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[31].OneofWrappers = []any{
 		(*StageRequest_Head)(nil),
 		(*StageRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[32].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[34].OneofWrappers = []any{
 		(*WriteChunksRequest_Stage)(nil),
 		(*WriteChunksRequest_Chunk)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[44].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[46].OneofWrappers = []any{
 		(*CallRequest_Head)(nil),
 		(*CallRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[46].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[48].OneofWrappers = []any{
 		(*CallResponse_Piece)(nil),
 		(*CallResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[48].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[50].OneofWrappers = []any{
 		(*TurnRequest_Head)(nil),
 		(*TurnRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[51].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[53].OneofWrappers = []any{
 		(*TurnResponse_Delta)(nil),
 		(*TurnResponse_Piece)(nil),
 		(*TurnResponse_End)(nil),
 		(*TurnResponse_Error)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[57].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[59].OneofWrappers = []any{
 		(*CompactRequest_Head)(nil),
 		(*CompactRequest_Piece)(nil),
 	}
-	file_plugin_v1_plugin_proto_msgTypes[59].OneofWrappers = []any{
+	file_plugin_v1_plugin_proto_msgTypes[61].OneofWrappers = []any{
 		(*CompactResponse_Piece)(nil),
 		(*CompactResponse_End)(nil),
 		(*CompactResponse_Error)(nil),
@@ -4539,7 +4698,7 @@ func file_plugin_v1_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_plugin_v1_plugin_proto_rawDesc), len(file_plugin_v1_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -52,9 +52,9 @@ type PluginServiceClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Configure hands over the configuration and the host's RuntimeService.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
-	// Dispatch answers one call. The request is the call, then its input in
-	// pieces; the answer is any progress, then the encoded Result in pieces and
-	// an end, or an error.
+	// Dispatch answers one call. The request is the call, then a piece of its input
+	// each time that the plugin wants one; the answer is any progress, wants and
+	// output, then the encoded Result in pieces and an end, or an error.
 	Dispatch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DispatchRequest, DispatchResponse], error)
 	// Notify tells that something happened in the host.
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
@@ -159,9 +159,9 @@ type PluginServiceServer interface {
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Configure hands over the configuration and the host's RuntimeService.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
-	// Dispatch answers one call. The request is the call, then its input in
-	// pieces; the answer is any progress, then the encoded Result in pieces and
-	// an end, or an error.
+	// Dispatch answers one call. The request is the call, then a piece of its input
+	// each time that the plugin wants one; the answer is any progress, wants and
+	// output, then the encoded Result in pieces and an end, or an error.
 	Dispatch(grpc.BidiStreamingServer[DispatchRequest, DispatchResponse]) error
 	// Notify tells that something happened in the host.
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
