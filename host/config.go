@@ -41,6 +41,9 @@ type Config struct {
 	Chat struct {
 		// Confirm lists the tool actions that ask a person first.
 		Confirm []string `json:"confirm"`
+		// ApprovalSeconds is how long a gateway waits for a person to allow one; 0:
+		// without end.
+		ApprovalSeconds int `json:"approvalSeconds"`
 	} `json:"chat"`
 
 	Gateway struct {

@@ -33,10 +33,9 @@ const pace = 12 * time.Millisecond
 // OpenChat opens a chat on a session, and makes it where it does not exist: the
 // one that is named, or where none is named and none is active a new one.
 func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
-	openModel := func(name string) (models.Model, error) { return models.Open(name, h.models(o.Paced)) }
 	var model models.Model
 	if o.Model != "" {
-		m, err := openModel(o.Model)
+		m, err := h.openModel(o.Model, o.Paced)
 		if err != nil {
 			return nil, err
 		}
@@ -63,25 +62,51 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		return nil, chat.StoreError(err)
 	}
 	var c *chat.Chat
-	out := h.turnSink(o.Agent, o.Out, func() (string, string) {
+	c, err = h.newChat(ctx, ref, model, o.Out, chatSetup{
+		ChatOptions: o,
+		moved: func(call plugin.Call, ref session.Ref) {
+			// What becomes of another session leaves the chat where it is.
+			if own := c.Ref(); own == (session.Ref{Project: projectOr(call.Project), ID: call.Session}) {
+				c.Switch(ref)
+			}
+		},
+		notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
+	})
+	return c, err
+}
+
+// chatSetup is a chat, and how its host is told of what happens in it.
+type chatSetup struct {
+	ChatOptions
+	// moved is told of calls that made another session the active one.
+	moved  func(plugin.Call, session.Ref)
+	follow func(kind string, fields any)
+	notify func(ctx context.Context, e plugin.Event) ([]string, error)
+}
+
+// newChat opens a chat on a session that exists; without a model it is the
+// session's own. ctx lasts as long as the chat.
+func (h *Host) newChat(ctx context.Context, ref session.Ref, model models.Model, out chat.Sink, o chatSetup) (c *chat.Chat, err error) {
+	sink := h.turnSink(o.Agent, out, func() (project, session string) {
 		shown := c.Ref()
 		return shown.Project, shown.ID
 	})
-	c, err = chat.Open(ctx, h.sessions, ref, model, out, chat.Options{
-		Commands: func() []chat.Command {
-			return h.chatCommands(ctx, func(call plugin.Call, ref session.Ref) {
-				// What becomes of another session leaves the chat where it is.
-				if own := c.Ref(); own == (session.Ref{Project: projectOr(call.Project), ID: call.Session}) {
-					c.Switch(ref)
-				}
-			})
-		},
+	c, err = chat.Open(ctx, h.sessions, ref, model, sink, chat.Options{
+		Commands:  func() []chat.Command { return h.chatCommands(ctx, o.moved) },
 		Absent:    func(command string) error { return h.Absent(ctx, command) },
-		Notify:    func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
-		OpenModel: openModel, Models: h.modelCandidates,
-		Agent: o.Agent, Cwd: o.Cwd, Confirm: h.Config().Chat.Confirm, Now: h.now,
+		Notify:    o.notify,
+		Follow:    o.follow,
+		OpenModel: func(name string) (models.Model, error) { return h.openModel(name, o.Paced) },
+		Models:    h.modelCandidates,
+		Agent:     o.Agent, Cwd: o.Cwd, Now: h.now,
+		Confirm: func() []string { return h.Config().Chat.Confirm },
 	})
 	return c, err
+}
+
+// openModel makes the model with a name, "" being the configured default.
+func (h *Host) openModel(name string, paced bool) (models.Model, error) {
+	return models.Open(name, h.models(paced))
 }
 
 func (h *Host) models(paced bool) models.Config {

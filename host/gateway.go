@@ -353,6 +353,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		defer close(beginning)
 		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		g.log.Info("gateway stopping", "cause", context.Cause(g.serving).Error())
+		g.host.live.drain()                      // who waits for a turn has an answer in time
 		if err := g.forgetRecord(); err != nil { // it is not to be found any more
 			g.log.Warn("record not removed", "err", err)
 		}

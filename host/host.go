@@ -77,6 +77,7 @@ type Host struct {
 	own      []*dispatch.Dispatcher
 	registry atomic.Pointer[registry] // never nil; Reload replaces it
 	events   *hub
+	live     *conversations
 
 	reloading sync.Mutex // held while the registry is replaced
 
@@ -106,7 +107,15 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.now == nil {
 		h.now = time.Now
 	}
-	h.events = newHub(h.now, opts.Events)
+	tell := opts.Events
+	h.events = newHub(h.now, func(e server.Event) {
+		if e.Kind == sessionReplaced {
+			h.live.replaced(e)
+		}
+		if tell != nil {
+			tell(e)
+		}
+	})
 	if err := h.AddMethods(h.hostMethods()...); err != nil {
 		return nil, err
 	}
@@ -114,6 +123,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		h.opts.FS = durable.OpenDir
 	}
 	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
+	h.live = newConversations(h)
 	h.logFile = &logFile{open: h.opts.FS, home: opts.Home, name: logName, limit: logLimit, keep: logKeep}
 	handler := slog.Handler(slog.DiscardHandler)
 	if opts.Logger != nil {
@@ -178,7 +188,8 @@ func (h *Host) Close(ctx context.Context) error {
 	defer h.events.close()
 	stop := context.AfterFunc(ctx, h.end)
 	defer stop()
-	h.background.Wait() // it talks to the plugins
+	h.live.close(ctx)   // its turns talk to the plugins,
+	h.background.Wait() // as does what runs in the background
 	h.end()
 	var errs []error
 	var wg sync.WaitGroup

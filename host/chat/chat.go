@@ -52,8 +52,9 @@ type Options struct {
 	// Models lists the models that are known by name. It may be nil.
 	Models func() []plugin.Candidate
 	// Confirm lists what the model may do only if a person allows it: a verb
-	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy").
-	Confirm []string
+	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy"). It is
+	// asked anew for each call; nil lists nothing.
+	Confirm func() []string
 	// System is the instruction that the model gets before the conversation.
 	System string
 	// Follow is told of everything that goes into the event logs of the turns, in

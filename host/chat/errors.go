@@ -35,6 +35,16 @@ func StoreError(err error) error {
 		}
 		return out.WithHint("an id has letters, digits, hyphens and underscores, at most 64")
 	}
+	if e, ok := errors.AsType[*session.ObjectError](err); ok {
+		out := plugin.Errorf(plugin.Usage, "%w", err).WithHint("send it as sessions.loadAll gives it")
+		if e.Field != "" {
+			out = out.WithDetail("field", e.Field)
+		}
+		return out
+	}
+	if e, ok := errors.AsType[*session.DeletedError](err); ok && e.Trashed {
+		return code(plugin.NotFound, "sess --project=%s sessions restore %s brings it back", e.Ref.Project, e.Ref.ID)
+	}
 	switch {
 	case errors.Is(err, session.ErrUndecided):
 		// The codes of refusals would tell a plugin that nothing happened.
@@ -45,6 +55,8 @@ func StoreError(err error) error {
 		return code(plugin.Conflict, "look at it again with sess sessions show, then repeat the command")
 	case errors.Is(err, session.ErrLocked):
 		return code(plugin.Busy, "wait until its turn has ended, or stop that process, then repeat the command")
+	case errors.Is(err, session.ErrReadOnly):
+		return code(plugin.ReadOnly, "sess deselect goes back to the conversation")
 	case errors.Is(err, session.ErrNewer):
 		return code(plugin.NewerFormat, "use the newer version of this program that wrote it")
 	case errors.Is(err, session.ErrExists):

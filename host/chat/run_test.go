@@ -143,7 +143,7 @@ func TestRunAsksThePerson(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
-			d.opts.Confirm = []string{"save"}
+			d.opts.Confirm = func() []string { return []string{"save"} }
 			d.open(offline(t))
 			in := chat.Input{Reader: strings.NewReader(tt.input)}
 			var prompts bytes.Buffer
@@ -204,7 +204,7 @@ func TestRunWithAnEditor(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
-			d.opts.Confirm = []string{"save"}
+			d.opts.Confirm = func() []string { return []string{"save"} }
 			d.open(offline(t))
 			e := &typist{lines: tt.lines}
 			if err := d.chat.Run(t.Context(), chat.Input{Editor: e}); err != nil {
@@ -226,7 +226,7 @@ func TestRunWithAnEditor(t *testing.T) {
 func TestSendAloneDoesNotWaitForAPerson(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.opts.Confirm = []string{"save"}
+	d.opts.Confirm = func() []string { return []string{"save"} }
 	d.open(offline(t))
 	if err := d.chat.SendAlone(t.Context(), `call pad_manage {"action":"save","name":"v1"}`); err != nil {
 		t.Errorf("SendAlone = %v", err)

@@ -170,7 +170,7 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 }
 
 func (t *turn) mustConfirm(spec *plugin.Spec, verb *plugin.Verb) bool {
-	return slices.ContainsFunc(t.opts.Confirm, func(s string) bool {
+	return t.opts.Confirm != nil && slices.ContainsFunc(t.opts.Confirm(), func(s string) bool {
 		return s == verb.Name || s == spec.Command+" "+verb.Name || s == string(verb.Effect)
 	})
 }

@@ -415,7 +415,7 @@ func TestConfirm(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
-			d.opts.Confirm = []string{tt.confirm}
+			d.opts.Confirm = func() []string { return []string{tt.confirm} }
 			d.open(offline(t))
 			status := ""
 			d.shown.on = func(e chat.Event) {
@@ -447,7 +447,7 @@ func TestConfirm(t *testing.T) {
 func TestCancelWhileAPersonIsAsked(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.opts.Confirm = []string{"save"}
+	d.opts.Confirm = func() []string { return []string{"save"} }
 	d.open(offline(t))
 	d.cancelOn(`call pad_manage {"action":"save","name":"v1"}`, chat.EventQuestion, 1)
 	if len(d.pad.calls) != 0 {

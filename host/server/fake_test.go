@@ -179,6 +179,14 @@ func (h *fakeHost) Methods(context.Context) []string { return nil }
 
 func (h *fakeHost) Subscribe(server.EventFilter) server.Subscription { return nil }
 
+func (h *fakeHost) Converse(context.Context, server.ChatLine) (server.Exchange, error) {
+	return nil, plugin.Errorf(plugin.NotFound, "no session")
+}
+
+func (h *fakeHost) Watch(context.Context, plugin.SessionRef, string) (server.ChatStream, error) {
+	return nil, plugin.Errorf(plugin.NotFound, "no session")
+}
+
 func (h *fakeHost) Ready(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

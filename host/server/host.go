@@ -27,6 +27,13 @@ type Host interface {
 	Methods(ctx context.Context) []string
 	// Subscribe begins to gather what happens in the host. Close what it returns.
 	Subscribe(filter EventFilter) Subscription
+	// Converse sends a line to a live conversation. What comes of it goes on when
+	// ctx ends, or the exchange is closed: [Exchange.Next] and its Result tell of it.
+	// An error means that nothing was sent.
+	Converse(ctx context.Context, line ChatLine) (Exchange, error)
+	// Watch follows a live conversation: from after the event of that id, where it
+	// is known still, else from the beginning of what runs there now.
+	Watch(ctx context.Context, ref plugin.SessionRef, after string) (ChatStream, error)
 	// Ready is nil when calls can be answered, and otherwise says what is missing.
 	Ready(ctx context.Context) error
 }
@@ -109,4 +116,87 @@ func atSocket(ctx context.Context) context.Context {
 func AtSocket(ctx context.Context) bool {
 	at, _ := ctx.Value(atSocketKey{}).(bool)
 	return at
+}
+
+// ChatLine is a line for a live conversation: a message for the model, or a slash
+// command.
+type ChatLine struct {
+	// Session is resolved like that of a call, and made where none is named and
+	// there is none yet. One that is named has to exist.
+	Session plugin.SessionRef
+	Text    string
+	// Model names the model that answers, from now on; "" leaves it as it is.
+	Model string
+	// System is an instruction for this turn.
+	System string
+	// Revision is that of the session as the sender knows it: where it has another,
+	// the line is refused as a conflict. Nil goes on from any.
+	Revision *int64
+	// Alone says that the sender cannot answer questions: what a person has to
+	// allow is refused, unless somebody else follows the conversation.
+	Alone bool
+}
+
+// ChatEvent is one event of a live conversation. Kinds are those of the event log,
+// "turn_start" to "turn_end", and beside them
+//
+//   - "answer": what a slash command answered
+//   - "notice": a sentence for people
+//   - "session_replaced": the conversation is another one now, as after a load
+//   - "session_moved": it goes on in another session
+//   - "events_dropped": the reader was too slow, and so many events are missing
+type ChatEvent struct {
+	ID   string // what Watch goes on after; empty where it cannot
+	Kind string
+	Data json.RawMessage // one object
+}
+
+// ChatStream gives the events of a live conversation. It is for one reader, and
+// may be closed by anyone. It holds up nobody: who reads too slowly misses events.
+type ChatStream interface {
+	// Next waits for the next event. At the end it answers io.EOF.
+	Next(ctx context.Context) (ChatEvent, error)
+	Close()
+}
+
+// Exchange is what comes of one line. Its stream ends with it.
+type Exchange interface {
+	ChatStream
+	// Session is where the line went.
+	Session() plugin.SessionRef
+	// Result waits for the end. Where a turn failed, what came until then is kept,
+	// and there is both an answer and the error.
+	Result(ctx context.Context) (*ChatAnswer, error)
+}
+
+// ChatAnswer is the outcome of a line.
+type ChatAnswer struct {
+	Session string `json:"sessionId"`
+	Project string `json:"projectId"`
+	// Of a turn: its id, how it ended ("complete", "cancelled" or "error"), the
+	// model's message with what it did, and what that took.
+	Turn       string            `json:"turn,omitempty"`
+	Status     string            `json:"status,omitempty"`
+	Message    json.RawMessage   `json:"message,omitempty"`
+	Activities []json.RawMessage `json:"activities,omitempty"`
+	Usage      json.RawMessage   `json:"usage,omitempty"`
+	// Answer is that of a slash command.
+	Answer *CommandAnswer `json:"answer,omitempty"`
+	// Moved is the session in which the conversation goes on, where that is
+	// another one now.
+	Moved    *SessionName `json:"moved,omitempty"`
+	Revision int64        `json:"revision"`
+	Notices  []string     `json:"notices,omitempty"`
+}
+
+// CommandAnswer is what a slash command answered.
+type CommandAnswer struct {
+	Text string          `json:"text"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// SessionName names a session, as answers do.
+type SessionName struct {
+	Session string `json:"sessionId"`
+	Project string `json:"projectId"`
 }

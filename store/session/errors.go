@@ -17,6 +17,8 @@ var (
 	ErrDamaged  = errors.New("session file is damaged")
 	ErrNewer    = errors.New("session was written by a newer version")
 	ErrVoid     = errors.New("operation is void")
+	ErrDeleted  = errors.New("session was deleted")
+	ErrReadOnly = errors.New("a snapshot is shown instead of the session")
 )
 
 // ErrUndecided is a change that failed so late that it may have happened all the
@@ -55,10 +57,16 @@ func (e *ExistsError) Is(target error) bool { return target == ErrExists }
 type ConflictError struct {
 	Ref  Ref
 	Have int64 // stored
-	Want int64 // what the caller saw
+	Want int64 // what the caller saw, or NoRevision
 }
 
+// NoRevision is what a change was based on that named no revision.
+const NoRevision = -1
+
 func (e *ConflictError) Error() string {
+	if e.Want == NoRevision {
+		return fmt.Sprintf("session %s has revision %d, and what would replace part of it names none; read it again", e.Ref, e.Have)
+	}
 	if e.Have == e.Want {
 		return fmt.Sprintf("session %s was changed by another program meanwhile; read it again", e.Ref)
 	}
@@ -67,6 +75,34 @@ func (e *ConflictError) Error() string {
 
 // Is makes errors.Is(err, ErrConflict) true.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// DeletedError says that a session was taken away, so that a late save may not
+// bring it back. It is ErrDeleted, and ErrNotFound as well.
+type DeletedError struct {
+	Ref     Ref
+	Trashed bool // it is in the trash
+}
+
+func (e *DeletedError) Error() string {
+	return fmt.Sprintf("session %s was deleted", e.Ref)
+}
+
+// Is makes errors.Is(err, ErrDeleted) and errors.Is(err, ErrNotFound) true.
+func (e *DeletedError) Is(target error) bool { return target == ErrDeleted || target == ErrNotFound }
+
+// ReadOnlyError says that a session may not be changed while a snapshot is shown
+// in its place. It is ErrReadOnly.
+type ReadOnlyError struct {
+	Ref      Ref
+	Snapshot string // its id
+}
+
+func (e *ReadOnlyError) Error() string {
+	return fmt.Sprintf("session %s shows a snapshot, which cannot be changed", e.Ref)
+}
+
+// Is makes errors.Is(err, ErrReadOnly) true.
+func (e *ReadOnlyError) Is(target error) bool { return target == ErrReadOnly }
 
 // DamagedError says that a session's file is not what this store writes. The
 // file stays where it is until a writer sets it aside. It is ErrDamaged.

@@ -57,6 +57,8 @@ type Live struct {
 	extra   []member            // keys of sess that this version does not know
 	sealed  map[string]int64    // plain bytes of each list that are in chunks
 	pending []transcript.Sealed // chunks that Write has to store first
+	// updatedAt is the UpdatedAt that the next Write stores; 0: the present time.
+	updatedAt int64
 }
 
 // OpRecord is what a session remembers of an operation.

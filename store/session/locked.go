@@ -2,13 +2,13 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"slices"
 	"strconv"
+	"time"
 
 	"sess/store/durable"
 	"sess/store/transcript"
@@ -69,6 +69,21 @@ func (s *Store) Lock(ctx context.Context, ref Ref, operation string, wait bool) 
 		return nil, errors.Join(fmt.Errorf("lock session %s: %w", ref, err), unlock())
 	}
 	return &Locked{store: s, ref: ref, unlocks: []func() error{alive, unlock}}, nil
+}
+
+// clientWait is how long a client's call waits for whoever changes the session,
+// which takes milliseconds unless it is a turn.
+const clientWait = time.Second
+
+// lockUntil is Lock that waits until then for a lock that is not free.
+func (s *Store) lockUntil(ctx context.Context, ref Ref, operation string, until time.Time) (*Locked, error) {
+	k, err := s.Lock(ctx, ref, operation, false)
+	if wait := time.Until(until); errors.Is(err, durable.ErrLocked) && wait > 0 {
+		brief, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		k, err = s.Lock(brief, ref, operation, true)
+	}
+	return k, err
 }
 
 // InUse reports whether somebody, in this process or another, holds the
@@ -223,7 +238,7 @@ func (k *Locked) publish(ctx context.Context, l *Live) (err error) {
 		}
 		l.setSealed(name, total-tailBytes(list))
 	}
-	l.UpdatedAt = s.nowMillis()
+	l.UpdatedAt, l.updatedAt = cmp.Or(l.updatedAt, s.nowMillis()), 0
 	if l.CreatedAt == 0 {
 		l.CreatedAt = l.UpdatedAt
 	}
@@ -300,22 +315,4 @@ func (k *Locked) setAside(ctx context.Context) (string, error) {
 	}
 	s.log.Warn("damaged session file set aside", "session_id", k.ref.ID, "project", k.ref.Project, "file", name)
 	return s.path(name), nil
-}
-
-// toTrash moves the session's file to the trash.
-func (k *Locked) toTrash() error {
-	s := k.store
-	if err := durable.MkdirAll(s.fs, trashDir); err != nil {
-		return err
-	}
-	name, err := s.freeName(path.Join(trashDir, k.ref.hash()+"."+strconv.FormatInt(s.nowMillis(), 10)+fileSuffix))
-	if err != nil {
-		return err
-	}
-	k.seen = nil
-	err = durable.Move(s.fs, k.ref.file(), name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -38,6 +38,7 @@ type Store struct {
 	chunks *chunk.Store
 	now    func() time.Time
 	log    *slog.Logger
+	queue  queue
 }
 
 // The folders of a store that hold no sessions.
@@ -74,6 +75,9 @@ func Open(dir string, o Options) (*Store, error) {
 
 // Dir is the store's folder, for messages.
 func (s *Store) Dir() string { return s.fs.Dir() }
+
+// Flush waits until the calls of clients that were made have ended, or ctx ends.
+func (s *Store) Flush(ctx context.Context) error { return s.queue.flush(ctx) }
 
 // Close releases the folder. Locks and stages have to end before.
 func (s *Store) Close() error { return s.fs.Close() }
@@ -269,16 +273,27 @@ func (s *Store) refs(ctx context.Context) ([]Ref, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		files, err := s.fs.ReadDir(project)
+		found, err := s.refsOf(project)
 		if err != nil {
-			return nil, fmt.Errorf("list the sessions of project %s: %w", project, err)
+			return nil, err
 		}
-		for _, f := range files {
-			id, ok := strings.CutSuffix(f.Name(), fileSuffix)
-			ref := Ref{Project: project, ID: id}
-			if ok && f.Type().IsRegular() && ref.check() == nil {
-				refs = append(refs, ref)
-			}
+		refs = append(refs, found...)
+	}
+	return refs, nil
+}
+
+// refsOf are the sessions of a project that have a file, in order of id.
+func (s *Store) refsOf(project string) ([]Ref, error) {
+	files, err := s.fs.ReadDir(project)
+	if err != nil {
+		return nil, fmt.Errorf("list the sessions of project %s: %w", project, err)
+	}
+	var refs []Ref
+	for _, f := range files {
+		id, ok := strings.CutSuffix(f.Name(), fileSuffix)
+		ref := Ref{Project: project, ID: id}
+		if ok && f.Type().IsRegular() && ref.check() == nil {
+			refs = append(refs, ref)
 		}
 	}
 	return refs, nil

@@ -38,7 +38,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("sweep the sessions' chunks: %w", err)
 	}
-	return errors.Join(err, s.sweepTemps(ctx), s.sweepVoid(ctx))
+	return errors.Join(err, s.sweepTemps(ctx), s.sweepVoid(ctx), s.sweepTrash(ctx))
 }
 
 // liveChunks yields the chunks that are referred to. A file that moves from the
@@ -77,10 +77,17 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 			return err
 		}
 		for _, e := range entries {
-			if !e.Type().IsRegular() || dir != trashDir && !strings.Contains(e.Name(), invalidMark) {
+			name := path.Join(dir, e.Name())
+			switch {
+			case dir == trashDir && e.IsDir():
+				name = path.Join(name, trashSession)
+			case !e.Type().IsRegular() || dir != trashDir && !strings.Contains(e.Name(), invalidMark):
 				continue
 			}
-			data, err := durable.ReadFile(s.fs, path.Join(dir, e.Name()), 0)
+			data, err := durable.ReadFile(s.fs, name, 0)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
 			if err != nil {
 				return err
 			}

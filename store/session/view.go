@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"sess/store/chunk"
 	"sess/store/transcript"
@@ -78,14 +77,14 @@ func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) 
 
 // records is a whole list as an array of what is shown of its records; nil is
 // nothing.
-func (l *Live) records(ctx context.Context, name string, shown func([]byte) []byte) (json.RawMessage, error) {
-	list := l.Doc.List(name)
-	dst := []byte{'['}
+func (l *Live) records(ctx context.Context, name string, show func([]byte) ([]byte, string)) (json.RawMessage, error) {
+	list, shown := l.Doc.List(name), showing(show)
+	dst := append(make([]byte, 0, l.sealed[name]+tailBytes(list)+2), '[')
 	for r, err := range list.All(l.load, 0, list.Records) {
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if r = shown(r); r == nil {
+		if r, _ = shown(r); r == nil {
 			continue
 		}
 		if len(dst) > 1 {
@@ -94,83 +93,4 @@ func (l *Live) records(ctx context.Context, name string, shown func([]byte) []by
 		dst = append(dst, r...)
 	}
 	return append(dst, ']'), nil
-}
-
-// shownMessage is a message as clients are shown it, nil where they cannot be:
-// the record as it is stored, with the lists that every message has.
-func shownMessage(r []byte) []byte {
-	var m struct {
-		ID      string          `json:"id"`
-		Role    transcript.Role `json:"role"`
-		Content *string         `json:"content"`
-	}
-	if json.Unmarshal(r, &m) != nil || m.ID == "" || m.Content == nil ||
-		m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent {
-		return nil
-	}
-	list, err := members(r)
-	if err != nil {
-		return nil
-	}
-	missing := false
-	for _, key := range []string{"eventIds", "artifactIds", "uploads"} {
-		at := slices.IndexFunc(list, func(m member) bool { return m.key == key })
-		switch {
-		case at < 0:
-			list = append(list, member{key: key, rawKey: encode(key), value: json.RawMessage("[]")})
-		case string(list[at].value) == "null":
-			list[at].value = json.RawMessage("[]")
-		default:
-			continue
-		}
-		missing = true
-	}
-	if !missing {
-		return r
-	}
-	return joinMembers(list)
-}
-
-func shownActivity(r []byte) []byte {
-	if !json.Valid(r) {
-		return nil
-	}
-	return r
-}
-
-// goodArtifacts are the references among a session's artifacts, without content
-// that was put into them.
-func goodArtifacts(array json.RawMessage) json.RawMessage {
-	values, err := elements(array)
-	if err != nil {
-		values = nil
-	}
-	dst := []byte{'['}
-	for _, v := range values {
-		keys, err := members(v)
-		if err != nil {
-			continue
-		}
-		found := make(map[string]string)
-		kept := keys[:0:0]
-		for _, m := range keys {
-			found[m.key] = text(m.value)
-			if m.key != "content" && m.key != "data" {
-				kept = append(kept, m)
-			}
-		}
-		switch found["kind"] {
-		case "workspace-file", "external-file", "managed-file":
-		default:
-			continue
-		}
-		if found["id"] == "" || found["path"] == "" {
-			continue
-		}
-		if len(dst) > 1 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, joinMembers(kept)...)
-	}
-	return append(dst, ']')
 }
