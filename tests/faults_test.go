@@ -81,7 +81,12 @@ func (r *rig) sess(argv ...string) error {
 
 // answer is sess with what is answered.
 func (r *rig) answer(argv ...string) (plugin.Result, error) {
-	return r.Dispatch(r.Context(), plugin.Call{Argv: append([]string{"sess"}, argv...), Caller: plugin.CallerCLI}, nil)
+	return r.run(append([]string{"sess"}, argv...)...)
+}
+
+// run is answer for the commands of all plugins.
+func (r *rig) run(argv ...string) (plugin.Result, error) {
+	return r.Dispatch(r.Context(), plugin.Call{Argv: argv, Caller: plugin.CallerCLI}, nil)
 }
 
 // autosave is what a host asks for after a turn.
@@ -169,6 +174,14 @@ func command(argv ...string) func(*rig) error {
 	return func(r *rig) error { return r.sess(argv...) }
 }
 
+// deletion deletes messages.
+func deletion(argv ...string) func(*rig) error {
+	return func(r *rig) error {
+		_, err := r.run(append([]string{"messages", "delete"}, argv...)...)
+		return err
+	}
+}
+
 func inOrder(steps ...func(*rig) error) func(*rig) error {
 	return func(r *rig) error {
 		for _, step := range steps {
@@ -221,6 +234,10 @@ var faultCases = []faultCase{
 		prepare: inOrder(command("delete", "early"), command("delete", "late")), do: command("prune"),
 		later: 8 * 24 * time.Hour, between: partlyEmptied,
 	},
+	{name: "delete a message", do: deletion("1")}, // with its tool call
+	{name: "delete messages", do: deletion("--range=2:")},
+	{name: "undo delete messages", prepare: deletion("0", "3", "-1"), do: command("undo")},
+	{name: "redo delete messages", prepare: inOrder(deletion("-1"), command("undo")), do: command("redo")},
 	{name: "first autosave", do: (*rig).autosave},
 	{
 		name:    "autosave",
@@ -244,6 +261,7 @@ var faultCases = []faultCase{
 	{name: "save long", do: command("save", "fresh"), long: true},
 	{name: "load long", do: command("load", "early"), long: true},
 	{name: "undo load long", prepare: command("load", "early"), do: command("undo"), long: true},
+	{name: "delete messages long", do: deletion("0", "100", "-2"), long: true},
 	{name: "new from long", do: command("new", "--from=early"), long: true},
 	{
 		name:    "autosave long",
