@@ -408,8 +408,11 @@ func (v *conversation) running() *run {
 
 // follow passes on what the event log of a turn has.
 func (v *conversation) follow(kind string, fields any) {
-	if r := v.running(); r != nil && kind == session.EventError {
-		r.told = true
+	if r := v.running(); r != nil {
+		r.told = r.told || kind == session.EventError
+		if about, ok := fields.(map[string]any); ok && kind == session.EventTurnStart {
+			r.answer.Model, _ = about["model"].(string)
+		}
 	}
 	v.event(kind, fields)
 }

@@ -4,11 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
 
 	"sess/host/chat"
 	"sess/host/server"
 	"sess/plugin"
 	"sess/store/session"
+	"sess/store/transcript"
 	"sess/surfaces"
 )
 
@@ -93,34 +98,50 @@ func (h *Host) there(ctx context.Context, ref plugin.SessionRef) (session.Ref, e
 	return at, nil
 }
 
+// callCreate makes a session, with what was said before where that is given.
 func (h *Host) callCreate(ctx context.Context, _ plugin.Caller, params json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
 	var p struct {
-		ID      string `json:"id"`
-		Project string `json:"project"`
-		Title   string `json:"title"`
-		Model   string `json:"model"`
-		Cwd     string `json:"cwd"`
+		ID       string     `json:"id"`
+		Project  string     `json:"project"`
+		Title    string     `json:"title"`
+		Model    string     `json:"model"`
+		Cwd      string     `json:"cwd"`
+		Messages []saidLine `json:"messages"`
+		Activate bool       `json:"activate"`
 	}
+	p.Activate = true
 	if err := surfaces.Params(params, &p); err != nil {
 		return nil, err
 	}
+	ref := session.Ref{Project: projectOr(p.Project), ID: cmp.Or(p.ID, session.NewID(h.now()))}
+	live := h.sessions.New(ref, cmp.Or(p.Title, session.DefaultTitle), cmp.Or(p.Cwd, h.opts.Cwd))
 	if p.Model != "" {
 		m, err := h.openModel(p.Model, false)
 		if err != nil {
 			return nil, err
 		}
-		p.Model = m.Name()
-	}
-	ref, err := h.sessions.NewSession(ctx, session.Ref{Project: projectOr(p.Project), ID: p.ID}, p.Title, cmp.Or(p.Cwd, h.opts.Cwd), "")
-	if err != nil {
-		return nil, chat.StoreError(err)
-	}
-	h.log.Info("session made", "session_id", ref.ID, "project", ref.Project)
-	if p.Model != "" {
-		if err := h.setModel(ctx, ref, p.Model); err != nil {
-			return nil, err
+		if err := live.Set("model", m.Name()); err != nil {
+			return nil, chat.StoreError(err)
 		}
 	}
+	for i, said := range p.Messages {
+		r, err := said.record(h.now())
+		if err != nil {
+			return nil, plugin.Errorf(plugin.Usage, "messages[%d]: %w", i, err).WithDetail("field", "messages")
+		}
+		if err := live.Append(transcript.ListMessages, r); err != nil {
+			return nil, chat.StoreError(err)
+		}
+	}
+	if err := h.sessions.Create(ctx, live); err != nil {
+		return nil, chat.StoreError(err)
+	}
+	if p.Activate {
+		if err := h.sessions.Activate(ctx, ref); err != nil {
+			return nil, chat.StoreError(err)
+		}
+	}
+	h.log.Info("session made", "session_id", ref.ID, "project", ref.Project)
 	h.upkeep()
 	info, err := h.info(ctx, ref)
 	if err != nil {
@@ -129,26 +150,23 @@ func (h *Host) callCreate(ctx context.Context, _ plugin.Caller, params json.RawM
 	return json.Marshal(info)
 }
 
-// setModel stores which model a session talks with.
-func (h *Host) setModel(ctx context.Context, ref session.Ref, name string) (err error) {
-	k, err := h.sessions.Lock(ctx, ref, "new session", true)
-	if err != nil {
-		return chat.StoreError(err)
+// saidLine is a message of a conversation that was held elsewhere.
+type saidLine struct {
+	Role    transcript.Role `json:"role"`
+	Content string          `json:"content"`
+}
+
+func (l saidLine) record(now time.Time) (transcript.Record, error) {
+	if l.Role == transcript.RoleAssistant {
+		l.Role = transcript.RoleAgent
 	}
-	defer func() {
-		if unlockErr := k.Unlock(); err == nil {
-			err = chat.StoreError(unlockErr)
-		}
-	}()
-	live, err := k.Read(ctx)
-	if err != nil {
-		return chat.StoreError(err)
+	if l.Role != transcript.RoleUser && l.Role != transcript.RoleAgent {
+		return nil, fmt.Errorf("the role %q is neither user nor agent", l.Role)
 	}
-	if err := live.Set("model", name); err != nil {
-		return chat.StoreError(err)
-	}
-	_, err = k.Write(ctx, live, live.Revision)
-	return chat.StoreError(err)
+	return transcript.Record(rawJSON(transcript.Message{
+		ID: uuid.NewString(), Role: l.Role, Content: l.Content, Status: transcript.StatusComplete,
+		CreatedAt: now.UnixMilli(), UpdatedAt: now.UnixMilli(),
+	})), nil
 }
 
 // named are the params of what is about one session.
@@ -185,6 +203,7 @@ const (
 type messagesPage struct {
 	Messages []json.RawMessage `json:"messages"`
 	First    int               `json:"first"` // the number of the first of them, counted from 0
+	End      int               `json:"end"`   // the number after the last
 	Total    int               `json:"total"`
 	Revision int64             `json:"revision"`
 	// ReadOnly says that a snapshot is shown, which Snapshot is the metadata of, and
@@ -229,7 +248,7 @@ func (h *Host) callMessages(ctx context.Context, _ plugin.Caller, params json.Ra
 	if err != nil {
 		return nil, chat.StoreError(err)
 	}
-	out := &messagesPage{Messages: page.Messages, First: page.First, Total: page.Live.Doc.Meta.Messages, Revision: page.Live.Revision}
+	out := &messagesPage{Messages: page.Messages, First: page.First, End: page.End, Total: page.Live.Doc.Meta.Messages, Revision: page.Live.Revision}
 	if selected != "" {
 		if err := h.selectedPage(ctx, ref, selected, req, out); err != nil {
 			return nil, err
@@ -254,42 +273,38 @@ func (h *Host) selectedPage(ctx context.Context, ref session.Ref, snapshot strin
 		fields["action"], fields["name"] = "view", snapshot
 		fields["project"], fields["session"] = ref.Project, ref.ID
 		data, err := h.Call(ctx, plugin.CallerHost, snapshotMethod, rawJSON(fields), nil)
+		if e := plugin.AsError(err); err != nil && e.Code == plugin.NotFound {
+			err = e.WithHint("return to the conversation: POST /sessions/%s/snapshots/selected/clear", ref.ID)
+		}
 		if err == nil {
 			err = json.Unmarshal(data, &v)
 		}
 		return v, err
 	}
 	fields := map[string]any{"limit": req.Limit}
-	switch {
-	case req.After != nil:
-		all, err := view(map[string]any{"limit": 1})
+	from, end := 0, 0
+	if req.Before != nil {
+		end = *req.Before
+		fields["before"] = end
+	}
+	if req.After != nil || req.Before != nil && end == 0 { // which the view has no words for
+		last, err := view(map[string]any{"limit": 1})
 		if err != nil {
 			return err
 		}
-		from := min(*req.After+1, all.Total)
-		end := min(from+req.Limit, all.Total)
+		if req.After != nil {
+			from = min(*req.After+1, last.Total)
+			end = min(from+req.Limit, last.Total)
+			fields["before"], fields["limit"] = end, end-from
+		}
 		if from == end {
-			out.Messages, out.First, out.Total, out.ReadOnly, out.Snapshot = nil, from, all.Total, true, all.Meta
+			out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = nil, from, end, last.Total, true, last.Meta
 			return nil
 		}
-		fields["before"], fields["limit"] = end, end-from
-	case req.Before != nil && *req.Before == 0:
-		all, err := view(map[string]any{"limit": 1})
-		out.Messages, out.First, out.Total, out.ReadOnly, out.Snapshot = nil, 0, all.Total, true, all.Meta
-		return err
-	case req.Before != nil:
-		fields["before"] = *req.Before
 	}
 	v, err := view(fields)
-	if err != nil {
-		e := plugin.AsError(err)
-		if e.Code == plugin.NotFound {
-			return e.WithHint("return to the conversation: POST /sessions/%s/snapshots/selected/clear", ref.ID)
-		}
-		return e
-	}
-	out.Messages, out.First, out.Total, out.ReadOnly, out.Snapshot = v.Messages, v.First, v.Total, true, v.Meta
-	return nil
+	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = v.Messages, v.First, v.First+len(v.Messages), v.Total, true, v.Meta
+	return err
 }
 
 // snapshotMethod is the method of whoever keeps the snapshots.

@@ -25,11 +25,11 @@ type Method struct {
 
 // hostMethods lists the host's own methods.
 func (h *Host) hostMethods() []Method {
-	return append([]Method{
+	return slices.Concat([]Method{
 		{"gateway.dispatch", h.callDispatch},
 		{"events.publish", h.callPublish},
 		{RelayMethod, h.callRelay},
-	}, h.liveMethods()...)
+	}, h.persistMethods(), h.liveMethods())
 }
 
 // AddMethods adds methods to what Call knows. A name that is taken is refused.

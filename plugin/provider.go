@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"iter"
 	"log/slog"
+	"time"
 
 	"sess/store/transcript"
 )
@@ -39,6 +40,19 @@ type Endpoint struct {
 	// APIKey is what it is told to know who asks; empty means that none is
 	// configured. It is for this one request: it is neither kept nor logged.
 	APIKey Secret
+	// KeyOrigin says where the key was read, for errors: "the variable X".
+	KeyOrigin string
+	// Timeout bounds a whole answer, IdleTimeout the silence before and within it,
+	// and MaxRetries says how often a request is sent again. 0 means what the
+	// provider finds right, a negative value no bound, and never.
+	Timeout, IdleTimeout time.Duration
+	MaxRetries           int
+	// MaxTokens bounds an answer, ContextWindow is how many tokens the model takes;
+	// 0 means that nobody said.
+	MaxTokens, ContextWindow int
+	// Parameters are more members of each request, as the provider documents them:
+	// an object, or nil.
+	Parameters json.RawMessage
 }
 
 // Name is the model's whole name, "<provider>/<model>".
@@ -94,12 +108,15 @@ const (
 	DeltaText    DeltaKind = "text"
 	DeltaThought DeltaKind = "thought"
 	DeltaTool    DeltaKind = "tool"
+	// DeltaNotice is a sentence for people about the answer, such as that the
+	// request is sent again; it is no part of what the model says.
+	DeltaNotice DeltaKind = "notice"
 )
 
 // Delta is one piece of an answer.
 type Delta struct {
 	Kind DeltaKind
-	Text string              // of a text or a thought: what to append
+	Text string              // of a text or a thought: what to append; of a notice: all of it
 	Call transcript.ToolCall // of a tool: the whole call
 }
 
@@ -125,11 +142,14 @@ type TurnResult struct {
 type TokenUsage struct {
 	InputTokens  int `json:"inputTokens"`
 	OutputTokens int `json:"outputTokens"`
+	// CachedTokens are those of the input that the provider still had from a
+	// request before.
+	CachedTokens int `json:"cachedTokens,omitempty"`
 }
 
 // Add returns the sum of both.
 func (u TokenUsage) Add(v TokenUsage) TokenUsage {
-	return TokenUsage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
+	return TokenUsage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.CachedTokens + v.CachedTokens}
 }
 
 // CompactRequest is what is to be made shorter.

@@ -1,6 +1,7 @@
 package surfaces
 
 import (
+	"slices"
 	"strings"
 
 	"sess/plugin"
@@ -28,21 +29,70 @@ type Ask struct {
 // Lines renders the completion for the shell scripts: one candidate a line,
 // value, tab, help. asked are the answers to Ask, which need not be filtered.
 func (c *Completion) Lines(asked []plugin.Candidate) string {
-	oneLine := strings.NewReplacer("\t", " ", "\n", " ", "\r", " ")
 	var b strings.Builder
+	for _, cand := range c.All(asked) {
+		b.WriteString(cand.Value)
+		if cand.Help != "" {
+			b.WriteString("\t" + cand.Help)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// All lists what can stand at the cursor, each on one line and with what stands
+// before it in the same word. asked are the answers to Ask, which need not be
+// filtered.
+func (c *Completion) All(asked []plugin.Candidate) []plugin.Candidate {
+	oneLine := strings.NewReplacer("\t", " ", "\n", " ", "\r", " ")
+	var all []plugin.Candidate
 	for _, list := range [][]plugin.Candidate{c.Candidates, asked} {
 		for _, cand := range list {
 			if !strings.HasPrefix(cand.Value, c.word) || strings.ContainsAny(cand.Value, "\t\n\r") {
 				continue
 			}
-			b.WriteString(c.prefix + Printable(cand.Value))
-			if cand.Help != "" {
-				b.WriteString("\t" + Printable(oneLine.Replace(cand.Help)))
-			}
-			b.WriteByte('\n')
+			all = append(all, plugin.Candidate{Value: c.prefix + Printable(cand.Value), Help: Printable(oneLine.Replace(cand.Help))})
 		}
 	}
-	return b.String()
+	return all
+}
+
+// CompleteSlash completes the last word of the argv of a command, as it is typed
+// in a chat behind "/" and the command.
+func CompleteSlash(spec *plugin.Spec, argv []string) Completion {
+	c := Commands{Specs: []plugin.Spec{*spec}}
+	out := c.Complete(append([]string{spec.Command}, argv...))
+	verb, _ := spec.Find(argv)
+	out.Candidates = slices.DeleteFunc(out.Candidates, func(cand plugin.Candidate) bool {
+		f, _ := flagOf(hostFlags(), cand.Value)
+		return f != nil && f.Name != "json" && f.Name != "help" && (verb == nil || verb.Flag(f.Name) == nil)
+	})
+	if out.Ask != nil && out.Ask.Command == "" { // the value of such a flag
+		out.Ask = nil
+	}
+	return out
+}
+
+// LastWord splits a line as [Split] does, up to its last word, which is being
+// written and may be empty: its text, and where it begins in the line, in bytes.
+// ok is false where it cannot be told, as in an open quote.
+func LastWord(line string) (before []string, word string, from int, ok bool) {
+	p := splitter{line: line}
+	for {
+		p.skipBlanks()
+		from = p.at
+		if p.at == len(p.line) {
+			return before, "", from, true
+		}
+		word, err := p.word()
+		if err != nil {
+			return nil, "", 0, false
+		}
+		if p.at == len(p.line) {
+			return before, word, from, true
+		}
+		before = append(before, word)
+	}
 }
 
 // Complete completes the last of the words that stand after the program's

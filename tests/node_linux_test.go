@@ -4,6 +4,7 @@ package tests
 
 import (
 	"bufio"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,11 +31,7 @@ func TestNodePlugin(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, filepath.Base(proto)), string(text), 0o600)
 	}
-	npm := exec.CommandContext(t.Context(), "npm", "ci", "--no-bin-links", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci, which needs npm's registry or its cache: %v\n%s", err, out)
-	}
+	npmInstall(t, dir)
 
 	u := newUser(t)
 	u.do("plugins", "install", "--yes", dir)
@@ -88,6 +85,45 @@ func TestNodePlugin(t *testing.T) {
 		case <-look.C:
 		case <-late:
 			t.Fatalf("5 s after its host was killed the plugin runs: %v", left)
+		}
+	}
+}
+
+// npmInstall fetches the pinned packages that a folder of JavaScript needs.
+func npmInstall(t *testing.T, dir string) {
+	t.Helper()
+	npm := exec.CommandContext(t.Context(), "npm", "ci", "--no-bin-links", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+	npm.Dir = dir
+	if out, err := npm.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci, which needs npm's registry or its cache: %v\n%s", err, out)
+	}
+}
+
+// TestNodeClient takes the client module from a gateway, as a page does, and uses
+// it in Node against that gateway. Its types are checked as strictly as can be.
+// S0-61, S3-07, S3-08, S3-71, S3-72, S3-73: what each test in testdata/client is
+// about stands there.
+func TestNodeClient(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "client")
+	if err := os.CopyFS(dir, os.DirFS("testdata/client")); err != nil {
+		t.Fatal(err)
+	}
+	npmInstall(t, dir)
+	g := newUser(t).gateway()
+	for _, name := range []string{"client.js", "client.d.ts"} {
+		status, text := g.get(http.DefaultClient, "/"+name, "")
+		if status != http.StatusOK {
+			t.Fatalf("GET /%s: status %d %s", name, status, text)
+		}
+		write(t, filepath.Join(dir, name), text, 0o600)
+	}
+	for _, args := range [][]string{{"node_modules/typescript/bin/tsc", "-p", "."}, {"--test", "--test-reporter=tap", "client.test.js"}} {
+		node := exec.CommandContext(t.Context(), "node", args...)
+		node.Dir = dir
+		node.Env = append(os.Environ(), "SESS_URL="+g.Address, "SESS_TOKEN="+g.token())
+		if out, err := node.CombinedOutput(); err != nil {
+			t.Errorf("node %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 }

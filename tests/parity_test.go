@@ -156,6 +156,17 @@ func parityCases(pkg string) []commandCases {
 			{`use nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
 			{`ls`, `{}`, "", false},
 			{`list all`, `{"id":"all"}`, plugin.Usage, true},
+			{`list --limit=1`, `{"limit":1}`, "", false},
+			{`list --limit=0`, `{"limit":0}`, plugin.Usage, false},
+			{`notifications add "It is done" --id=n1 --kind=export`, `{"text":"It is done","id":"n1","kind":"export"}`, "", false},
+			{`notifications add "" --id=n2`, `{"text":"","id":"n2"}`, plugin.Usage, false},
+			{`notifications add x --id="two words"`, `{"text":"x","id":"two words"}`, plugin.InvalidName, false},
+			{`notifications list`, `{}`, "", false},
+			{`notifications list all`, `{"id":"all"}`, plugin.Usage, true},
+			{`notifications acknowledge n1`, `{"ids":["n1"]}`, "", false},
+			{`notifications acknowledge nosuch`, `{"ids":["nosuch"]}`, plugin.NotFound, false},
+			{`notifications acknowledge`, `{}`, plugin.Usage, false},
+			{`notifications acknowledge --all`, `{"all":true}`, "", false},
 		}},
 		{"messages", []verbCase{
 			{`list`, `{}`, "", false},
@@ -197,6 +208,21 @@ func parityCases(pkg string) []commandCases {
 			{`install '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
 			{`update '` + pkg + `/nosuch' --yes`, `{"package":` + strconv.Quote(pkg+"/nosuch") + `,"yes":true}`, plugin.NotFound, false},
 			{`update '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
+		}},
+		{"sessions", []verbCase{ // what changes the session comes last: tools know no such command
+			{`rename ` + parityTalk + ` "The launch"`, `{"id":"` + parityTalk + `","title":"The launch"}`, "", false},
+			{`rename ` + parityTalk + ` " "`, `{"id":"` + parityTalk + `","title":" "}`, plugin.Usage, false},
+			{`rename nosuch x`, `{"id":"nosuch","title":"x"}`, plugin.NotFound, false},
+			{`pin ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`pin nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`unpin ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`unpin nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`delete ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`delete ` + parityTalk, `{"id":"` + parityTalk + `"}`, plugin.NotFound, false},
+			{`list --trash`, `{"trash":true}`, "", false},
+			{`restore ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`restore ` + parityTalk, `{"id":"` + parityTalk + `"}`, plugin.NotFound, false},
+			{`restore ../x`, `{"id":"../x"}`, plugin.InvalidName, false},
 		}},
 	}
 }
@@ -717,7 +743,7 @@ func normalValue(u *user, v any) any {
 	case map[string]any:
 		for key := range v {
 			switch key {
-			case "revision", "createdAt", "updatedAt":
+			case "revision", "acknowledgedAt", "createdAt", "updatedAt", "deletedAt", "expiresAt":
 				v[key] = "<" + key + ">"
 			case "pid": // a surface that works alone may have started no process yet
 				delete(v, key)

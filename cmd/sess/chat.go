@@ -64,10 +64,14 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		input := chat.Input{Reader: a.stdin}
 		giveBack := func() {}
 		if interactive {
-			if ed := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM")); ed != nil {
+			ed, err := newEditor(a.stdin.(*os.File), a.stdout.(*os.File), a.getenv("TERM"), h.History(), c.Complete)
+			switch {
+			case err != nil:
+				return plugin.Result{}, errors.Join(err, c.Close(ctx))
+			case ed != nil:
 				input.Editor = ed
 				defer ed.Close()
-			} else {
+			default:
 				input.Prompt = a.out
 			}
 			turns := make(chan struct{})

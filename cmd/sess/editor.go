@@ -1,162 +1,128 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
-	"strings"
-	"sync"
 
 	"golang.org/x/term"
 
+	"sess/cmd/sess/lineedit"
 	"sess/host/chat"
 )
 
-// editor lets a person write lines of any length at a terminal: with the arrow
-// keys, a history of what was said before, and pasted text of several lines
-// kept together as one message. Between two lines the terminal is as it was.
+// editor asks a person at a terminal for the lines of a chat. From its start to
+// its Close the terminal echoes nothing by itself, so that what is typed during
+// an answer is not written into it; the next line has it.
 type editor struct {
-	keys    *keys
-	screen  io.Writer
-	raw     func() (restore func() error, err error) // prepares the terminal
-	size    func() (width, height int, err error)
-	history history
-
-	mu      sync.Mutex // guards restore
-	restore func() error
-
-	line *term.Terminal // nil: the next line begins anew
+	lines    *lineedit.Editor
+	tty      *tty
+	history  messages
+	complete func(ctx context.Context, before string) chat.Completion
+	close    []func() error
 }
 
 var _ chat.Editor = (*editor)(nil)
 
-// newEditor makes an editor for the terminal that in and out are. It is nil
-// where the terminal says that it cannot be written on freely.
-func newEditor(in, out *os.File, kind string) *editor {
-	if kind == "dumb" {
-		return nil
-	}
-	return &editor{
-		keys: &keys{r: in}, screen: out,
-		raw: func() (func() error, error) {
-			state, err := term.MakeRaw(int(in.Fd()))
-			if err != nil {
-				return nil, err
-			}
-			return func() error { return term.Restore(int(in.Fd()), state) }, nil
-		},
-		size: func() (int, int, error) { return term.GetSize(int(out.Fd())) },
-	}
+// messages is what was said in chats before.
+type messages interface {
+	Lines() []string // newest last
+	Add(text string)
 }
 
 const (
-	continued    = "… " // prompt for the rest of what is being pasted
 	pasteModeOn  = "\x1b[?2004h"
 	pasteModeOff = "\x1b[?2004l"
 )
 
-// ReadLine asks for one line, or for all lines of a paste and the one that the
-// person ends it with.
-func (e *editor) ReadLine(prompt string, message bool) (string, error) {
-	restore, err := e.raw()
+// newEditor makes an editor for the terminal that in and out are. It is nil
+// where the terminal says that it cannot be written on freely.
+func newEditor(in, out *os.File, kind string, history messages, complete func(context.Context, string) chat.Completion) (*editor, error) {
+	if kind == "dumb" {
+		return nil, nil
+	}
+	t, err := openTTY(in)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	e.mu.Lock()
-	e.restore = restore
-	e.mu.Unlock()
-	defer e.Close()
-	if e.line == nil {
-		e.line = term.NewTerminal(struct {
-			io.Reader
-			io.Writer
-		}{e.keys, e.screen}, "")
-		e.line.History = &e.history
-	}
-	if width, height, err := e.size(); err == nil && width > 0 {
-		_ = e.line.SetSize(width, height)
-	}
-	_, _ = io.WriteString(e.screen, pasteModeOn)
-	var lines []string
-	for {
-		e.line.SetPrompt(prompt)
-		text, err := e.line.ReadLine()
-		switch {
-		case errors.Is(err, term.ErrPasteIndicator):
-			lines = append(lines, text)
-			prompt = continued
-			continue
-		case err == nil:
-			lines = append(lines, text)
-		case errors.Is(err, io.EOF):
-			e.line = nil // it would read the key that ended it again
-			if e.keys.interrupted {
-				_, _ = io.WriteString(e.screen, "^C\r\n")
-				return "", chat.ErrInterrupted
+	resized, ignore := resizes()
+	e := &editor{tty: t, history: history, complete: complete}
+	e.lines = lineedit.New(lineedit.Options{
+		Keys: in, Screen: out, Resized: resized, Waiting: t.waiting,
+		Raw: func() (func() error, error) { return t.calm, t.raw() },
+		Size: func() (width, height int) {
+			width, height, err := term.GetSize(int(out.Fd()))
+			if err != nil {
+				return 0, 0
 			}
-			_, _ = io.WriteString(e.screen, "\r\n")
-			if lines == nil {
-				return "", io.EOF
-			}
-		default:
-			return "", err
-		}
-		text = strings.Join(lines, "\n")
-		if message {
-			e.history.add(text)
-		}
-		return text, nil
-	}
+			return width, height
+		},
+		Suspend: func() {
+			_ = t.restore()
+			suspend()
+			_ = t.raw() // else what is typed is shown twice, which a person sees
+		},
+	})
+	_, err = io.WriteString(out, pasteModeOn)
+	e.close = []func() error{ignore, func() error {
+		_, err := io.WriteString(out, pasteModeOff)
+		return err
+	}, t.restore}
+	return e, errors.Join(err, t.calm())
 }
 
-// Close gives the terminal back, also while somebody is being asked. It may be
-// called at any time.
-func (e *editor) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.restore == nil {
-		return nil
+// ReadLine asks for one line.
+func (e *editor) ReadLine(ctx context.Context, ask chat.Ask) (string, error) {
+	line := lineedit.Line{Prompt: ask.Prompt, Fresh: ask.Question}
+	if !ask.Question {
+		line.History = e.history.Lines()
+		line.Complete = func(before string) lineedit.Completion {
+			ctx, cancel := context.WithTimeout(ctx, completeTime)
+			defer cancel()
+			found := e.complete(ctx, before)
+			out := lineedit.Completion{From: found.From}
+			for _, c := range found.Candidates {
+				out.Candidates = append(out.Candidates, lineedit.Candidate{Value: c.Value, Help: c.Help})
+			}
+			return out
+		}
 	}
-	_, _ = io.WriteString(e.screen, pasteModeOff)
-	err := e.restore()
-	e.restore = nil
+	text, err := e.lines.ReadLine(ctx, line)
+	if errors.Is(err, lineedit.ErrInterrupted) {
+		err = chat.ErrInterrupted
+	}
+	if err == nil && !ask.Question {
+		e.history.Add(text)
+	}
+	return text, err
+}
+
+// Close gives the terminal back as it was.
+func (e *editor) Close() error {
+	var failed []error
+	for _, f := range e.close {
+		failed = append(failed, f())
+	}
+	return errors.Join(failed...)
+}
+
+// tty is a terminal, and how it was.
+type tty struct {
+	in  *os.File
+	was *term.State
+}
+
+func openTTY(in *os.File) (*tty, error) {
+	was, err := term.GetState(int(in.Fd()))
+	return &tty{in, was}, err
+}
+
+// raw gives every key as it is typed, Ctrl-C too.
+func (t *tty) raw() error {
+	_, err := term.MakeRaw(int(t.in.Fd()))
 	return err
 }
 
-// keys tells Ctrl-C from Ctrl-D, which the line editor takes for the same.
-type keys struct {
-	r           io.Reader
-	interrupted bool // Ctrl-C was among what was read last
-}
-
-func (k *keys) Read(p []byte) (int, error) {
-	n, err := k.r.Read(p)
-	k.interrupted = bytes.IndexByte(p[:n], '\x03') >= 0
-	return n, err
-}
-
-// history is what was said before, newest last. Only whole messages of one line
-// are in it: the line editor cannot show others.
-type history struct{ lines []string }
-
-var _ term.History = (*history)(nil)
-
-const historySize = 500
-
-// Add does nothing: what the line editor calls a line may be part of a paste.
-func (h *history) Add(string) {}
-
-func (h *history) add(text string) {
-	last := len(h.lines) - 1
-	if strings.TrimSpace(text) == "" || strings.Contains(text, "\n") || last >= 0 && h.lines[last] == text {
-		return
-	}
-	h.lines = append(h.lines, text)
-	h.lines = h.lines[max(0, len(h.lines)-historySize):]
-}
-
-func (h *history) Len() int { return len(h.lines) }
-
-// At returns the idx-th line, counted from the newest.
-func (h *history) At(idx int) string { return h.lines[len(h.lines)-1-idx] }
+// restore makes the terminal what it was.
+func (t *tty) restore() error { return term.Restore(int(t.in.Fd()), t.was) }

@@ -51,6 +51,9 @@ type Options struct {
 	OpenModel func(name string) (models.Model, error)
 	// Models lists the models that are known by name. It may be nil.
 	Models func() []plugin.Candidate
+	// Complete proposes values for an argument of a command, or for one of the
+	// chat's own where command is "". It may be nil.
+	Complete func(ctx context.Context, command string, req plugin.CompleteRequest) ([]plugin.Candidate, error)
 	// Confirm lists what the model may do only if a person allows it: a verb
 	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy"). It is
 	// asked anew for each call; nil lists nothing.

@@ -31,19 +31,25 @@ func (in Input) person() bool { return in.Prompt != nil || in.Editor != nil }
 // only when one is wanted, so that it may change how the terminal behaves
 // meanwhile.
 type Editor interface {
-	// ReadLine asks with a prompt; a message is worth remembering, unlike the
-	// answer to a question. It returns io.EOF when the person wants to leave, and
-	// ErrInterrupted for Ctrl-C; it has ended the line on the screen then.
-	ReadLine(prompt string, message bool) (string, error)
+	// ReadLine asks for a line. It returns io.EOF when the person wants to leave,
+	// ErrInterrupted for Ctrl-C, and the context's error when ctx ends, as the line
+	// is not wanted any more; it has ended the line on the screen then.
+	ReadLine(ctx context.Context, ask Ask) (string, error)
+}
+
+// Ask is what a person is asked for.
+type Ask struct {
+	Prompt string
+	// Question asks for an answer to what was just shown: nothing that was typed
+	// before is meant for it, it is not worth remembering, and there is nothing to
+	// complete.
+	Question bool
 }
 
 // ErrInterrupted is what an [Editor] returns for Ctrl-C.
 var ErrInterrupted = errors.New("interrupted")
 
-const (
-	prompt   = "> "
-	question = "allow it? [y/N] "
-)
+const question = "allow it? [y/N] "
 
 type line struct {
 	text string
@@ -57,7 +63,7 @@ type line struct {
 // Lines may have any length. A read that is blocked when Run returns goes on in
 // the background until the reader gives something or ends.
 func (c *Chat) Run(ctx context.Context, in Input) error {
-	s := newSource(in)
+	s := newSource(ctx, in)
 	defer s.close()
 	if in.person() {
 		c.greet(ctx)
@@ -65,7 +71,6 @@ func (c *Chat) Run(ctx context.Context, in Input) error {
 	var failed error
 	for {
 		c.flush()
-		s.ask(prompt)
 		next, err := awaitLine(ctx, c, in, s)
 		switch {
 		case err != nil || errors.Is(next.err, io.EOF):
@@ -100,18 +105,24 @@ func (c *Chat) SendAlone(ctx context.Context, line string) error {
 // awaitLine waits for the next line. An interrupt at the prompt ends nothing.
 func awaitLine(ctx context.Context, c *Chat, in Input, s *source) (line, error) {
 	for {
+		if in.person() {
+			s.ask(Ask{Prompt: c.prompt(ctx)})
+		}
 		select {
 		case <-ctx.Done():
 			return line{}, context.Cause(ctx)
 		case <-in.Interrupt:
+			s.withdraw()
 		case next := <-s.lines:
 			s.took()
+			if ctx.Err() != nil {
+				return line{}, context.Cause(ctx)
+			}
 			if !errors.Is(next.err, ErrInterrupted) {
 				return next, nil
 			}
 		}
 		c.emit(Event{Kind: EventNotice, Text: "nothing runs; Ctrl-D or /exit leaves"})
-		s.ask(prompt)
 	}
 }
 
@@ -127,6 +138,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 	for {
 		select {
 		case err := <-sent:
+			s.withdraw()
 			return err
 		case <-in.Interrupt:
 			cancel()
@@ -136,7 +148,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 				_ = c.Decline(call) // if it waits no more, all is well
 				break
 			}
-			s.ask(question)
+			s.ask(Ask{Prompt: question, Question: true})
 			answers = s.lines
 		case next := <-answers:
 			s.took()
@@ -162,34 +174,53 @@ func (c *Chat) greet(ctx context.Context) {
 	}
 	c.emit(Event{Kind: EventNotice, Text: text})
 	c.emit(Event{Kind: EventNotice, Text: "/help lists the commands, Ctrl-D leaves"})
-	if selected, err := c.store.Selected(ref); err == nil && selected != "" {
-		c.emit(Event{Kind: EventNotice, Text: "a snapshot is selected, so nothing can be sent; /live goes back to the conversation"})
+	if name := c.shownSnapshot(ctx); name != "" {
+		c.emit(Event{Kind: EventNotice, Text: name + " is shown, so nothing can be sent; /live goes back to the conversation"})
 	}
 }
 
-// source gives the lines of an [Input]. Its methods are for one goroutine.
+// prompt is where a person writes, and says what is shown there.
+func (c *Chat) prompt(ctx context.Context) string {
+	if name := c.shownSnapshot(ctx); name != "" {
+		return name + " (read-only)> "
+	}
+	return "> "
+}
+
+// source gives the lines of an [Input]. Its methods are for one goroutine; those
+// of nil, which has no lines, do nothing.
 type source struct {
 	lines chan line
 	done  chan struct{} // closed when no more lines are wanted
 
-	prompts io.Writer   // nil: nobody is prompted
-	asks    chan string // nil: lines come without being asked for
-	waiting bool        // an editor was asked, and its line was not taken yet
+	prompts io.Writer // nil: nobody is prompted
+
+	// Of an editor.
+	ctx    context.Context
+	asks   chan asked         // nil: lines come without being asked for
+	cancel context.CancelFunc // of the line that was asked for and not taken yet, or nil
+	ended  chan struct{}      // closed when the editor is not used any more
 }
 
-func newSource(in Input) *source {
-	s := &source{lines: make(chan line), done: make(chan struct{})}
+type asked struct {
+	Ask
+	ctx context.Context
+}
+
+func newSource(ctx context.Context, in Input) *source {
+	s := &source{lines: make(chan line), done: make(chan struct{}), ctx: ctx}
 	if in.Editor == nil {
 		s.prompts = in.Prompt
 		go s.readLines(in.Reader)
 		return s
 	}
-	s.asks = make(chan string)
+	s.asks, s.ended = make(chan asked), make(chan struct{})
 	go func() {
+		defer close(s.ended)
 		for {
 			select {
-			case p := <-s.asks:
-				text, err := in.Editor.ReadLine(p, p == prompt)
+			case a := <-s.asks:
+				text, err := in.Editor.ReadLine(a.ctx, a.Ask)
 				if !s.send(line{text, err}) {
 					return
 				}
@@ -201,23 +232,46 @@ func newSource(in Input) *source {
 	return s
 }
 
-// close lets the source's goroutine end.
-func (s *source) close() { close(s.done) }
+// close lets the source's goroutine end. An editor is not used any more when it
+// returns.
+func (s *source) close() {
+	close(s.done)
+	if s.cancel != nil {
+		s.cancel()
+	}
+	if s.ended != nil {
+		<-s.ended
+	}
+}
 
-// ask asks for the next line. A person who is being asked already, for an
-// answer that is of no use any more, gives that line instead.
-func (s *source) ask(prompt string) {
+// ask asks for the next line.
+func (s *source) ask(a Ask) {
 	switch {
 	case s.prompts != nil:
-		_, _ = io.WriteString(s.prompts, prompt)
-	case s.asks != nil && !s.waiting:
-		s.waiting = true
-		s.asks <- prompt
+		_, _ = io.WriteString(s.prompts, a.Prompt)
+	case s.asks != nil:
+		var ctx context.Context
+		ctx, s.cancel = context.WithCancel(s.ctx)
+		s.asks <- asked{a, ctx}
+	}
+}
+
+// withdraw gives up a line that was asked for.
+func (s *source) withdraw() {
+	if s != nil && s.cancel != nil {
+		s.cancel()
+		<-s.lines
+		s.cancel = nil
 	}
 }
 
 // took notes that a line was received.
-func (s *source) took() { s.waiting = false }
+func (s *source) took() {
+	if s.cancel != nil {
+		s.cancel()
+		s.cancel = nil
+	}
+}
 
 func (s *source) send(l line) bool {
 	select {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -174,8 +173,12 @@ type typist struct {
 	asked []string
 }
 
-func (e *typist) ReadLine(prompt string, message bool) (string, error) {
-	e.asked = append(e.asked, fmt.Sprintf("%s%t", prompt, message))
+func (e *typist) ReadLine(_ context.Context, ask chat.Ask) (string, error) {
+	kind := "line"
+	if ask.Question {
+		kind = "answer"
+	}
+	e.asked = append(e.asked, ask.Prompt+kind)
 	if len(e.lines) == 0 {
 		return "", io.EOF
 	}
@@ -187,6 +190,78 @@ func (e *typist) ReadLine(prompt string, message bool) (string, error) {
 	return text, nil
 }
 
+// editorFunc is an [chat.Editor] in one function.
+type editorFunc func(ctx context.Context, ask chat.Ask) (string, error)
+
+func (f editorFunc) ReadLine(ctx context.Context, ask chat.Ask) (string, error) { return f(ctx, ask) }
+
+// A question that needs no answer any more is given up, and what the person
+// writes next is no answer to it.
+func TestQuestionIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.opts.Confirm = func() []string { return []string{"save"} }
+	d.open(offline(t))
+	lines := []string{`call pad_manage {"action":"save","name":"v1"}`, "hi"}
+	withdrawn := 0
+	err := d.chat.Run(t.Context(), chat.Input{Editor: editorFunc(func(ctx context.Context, ask chat.Ask) (string, error) {
+		if ask.Question {
+			if err := d.chat.Allow("call_1", true); err != nil {
+				t.Errorf("Allow = %v", err)
+			}
+			<-ctx.Done()
+			withdrawn++
+			return "", ctx.Err()
+		}
+		if len(lines) == 0 {
+			return "", io.EOF
+		}
+		line := lines[0]
+		lines = lines[1:]
+		return line, nil
+	})})
+	if err != nil || withdrawn != 1 {
+		t.Errorf("Run = %v, %d questions withdrawn", err, withdrawn)
+	}
+	if got := strings.Join(d.shown.take(), "\n"); !strings.Contains(got, "failed=false saved v1") || !strings.Contains(got, `You said: "hi"`) {
+		t.Errorf("shown:\n%s", got)
+	}
+}
+
+// The terminal is not used any more when Run returns, so that it can be given
+// back.
+func TestRunEndsWithItsEditor(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("told to stop")
+	ended := false
+	err := d.chat.Run(ctx, chat.Input{Editor: editorFunc(func(ctx context.Context, _ chat.Ask) (string, error) {
+		cancel(stopped)
+		<-ctx.Done()
+		ended = true
+		return "", ctx.Err()
+	})})
+	if !errors.Is(err, stopped) || !ended {
+		t.Errorf("Run = %v, its editor ended: %v", err, ended)
+	}
+}
+
+// A person sees at the prompt that a snapshot is shown.
+func TestPromptOfASnapshot(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	if err := d.store.Select(t.Context(), d.ref, "0198-snapshot"); err != nil {
+		t.Fatal(err)
+	}
+	e := &typist{lines: []string{"/live"}}
+	if err := d.chat.Run(t.Context(), chat.Input{Editor: e}); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	d.equal("prompts", []string{"0198-snapshot (read-only)> line", "> line"}, e.asked)
+	d.equal("greeting", []string{"notice: 0198-snapshot is shown, so nothing can be sent; /live goes back to the conversation"}, d.shown.take()[2:3])
+}
+
 func TestRunWithAnEditor(t *testing.T) {
 	t.Parallel()
 	const call = `call pad_manage {"action":"save","name":"v1"}`
@@ -195,11 +270,11 @@ func TestRunWithAnEditor(t *testing.T) {
 		lines, asked []string
 		want         []string // of what is shown after the greeting
 	}{
-		{"lines are asked for one by one", []string{"hi", "a\nb"}, []string{"> true", "> true", "> true"}, []string{"text: " + first, "text: " + seen("a\nb", 2, "hi")}},
-		{"an interrupt at the prompt ends nothing", []string{"^C", "hi"}, []string{"> true", "> true", "> true"}, []string{"notice: nothing runs; Ctrl-D or /exit leaves", "text: " + first}},
-		{"a failure does not end it", []string{"/nope"}, []string{"> true", "> true"}, nil},
-		{"an answer is no message", []string{call, "y"}, []string{"> true", "allow it? [y/N] false", "> true"}, nil},
-		{"an interrupt instead of an answer ends the turn", []string{call, "^C"}, []string{"> true", "allow it? [y/N] false", "> true"}, nil},
+		{"lines are asked for one by one", []string{"hi", "a\nb"}, []string{"> line", "> line", "> line"}, []string{"text: " + first, "text: " + seen("a\nb", 2, "hi")}},
+		{"an interrupt at the prompt ends nothing", []string{"^C", "hi"}, []string{"> line", "> line", "> line"}, []string{"notice: nothing runs; Ctrl-D or /exit leaves", "text: " + first}},
+		{"a failure does not end it", []string{"/nope"}, []string{"> line", "> line"}, nil},
+		{"an answer is no message", []string{call, "y"}, []string{"> line", "allow it? [y/N] answer", "> line"}, nil},
+		{"an interrupt instead of an answer ends the turn", []string{call, "^C"}, []string{"> line", "allow it? [y/N] answer", "> line"}, nil},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()

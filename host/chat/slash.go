@@ -178,10 +178,10 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 	if err != nil {
 		return plugin.Result{}, StoreError(err)
 	}
-	selected, err := c.store.Selected(ref)
-	if err != nil {
+	if _, err := c.store.Selected(ref); err != nil {
 		return plugin.Result{}, StoreError(err)
 	}
+	selected := c.shownSnapshot(ctx)
 	info := sessionInfo{
 		ID: ref.ID, Project: ref.Project, Title: live.Doc.Meta.Title, Messages: live.Doc.Meta.Messages,
 		Revision: live.Revision, Model: c.modelName(live), Status: live.Status, Snapshot: selected,

@@ -193,8 +193,8 @@ func (t *turn) confirm(ctx context.Context, call transcript.ToolCall, what strin
 	if err != nil {
 		return err
 	}
-	t.event(session.EventApprovalRequest, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments, "text": what})
 	t.out.Event(Event{Kind: EventQuestion, Turn: t.id, Text: what, Tool: Tool{ID: call.ID, Name: call.Name, Arguments: call.Arguments}})
+	t.event(session.EventApprovalRequest, map[string]any{"id": call.ID, "name": call.Name, "arguments": call.Arguments, "text": what})
 	select { // nobody but a Run takes it out again
 	case <-t.question:
 	default:

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,14 +44,15 @@ type turn struct {
 	log      *session.TurnLog
 	logError error // the first one: people are told once
 
-	message    transcript.Message // what the model says; the last one of the session
-	activities []transcript.Activity
-	firstOpen  int             // index of activities[0] in the session's list
-	stored     int             // how many of the activities are in the list
-	content    strings.Builder // of the message
-	said       int             // where in content the answer to this request begins
-	usage      models.Usage
-	queue      []queued
+	message      transcript.Message // what the model says; the last one of the session
+	activities   []transcript.Activity
+	firstOpen    int             // index of activities[0] in the session's list
+	stored       int             // how many of the activities are in the list
+	content      strings.Builder // of the message
+	said         int             // where in content the answer to this request begins
+	usage        models.Usage
+	modelNotices []string // of the model
+	queue        []queued
 }
 
 // turn runs one turn, then what the model queued for its end, and tells the
@@ -183,30 +186,8 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 // log takes the place of the log it was mended from. What the model had said
 // becomes part of what it knows, as after an interruption.
 func (t *turn) recover(ctx context.Context) error {
-	last := t.live.Doc.List(transcript.ListMessages).Records - 1
-	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, last) {
-		if err != nil {
-			return err
-		}
-		if m.Role != transcript.RoleAgent || m.Status != transcript.StatusError {
-			continue
-		}
-		rest := m.Content
-		answer, asked, err := t.lastAnswer()
-		if err != nil {
-			return err
-		}
-		for _, item := range answer {
-			if item.Role == transcript.RoleAssistant && item.Content != "" {
-				rest = strings.TrimPrefix(strings.TrimPrefix(rest, item.Content), separator)
-			}
-		}
-		if rest == "" || !asked {
-			continue
-		}
-		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest, MessageID: m.ID}); err != nil {
-			return err
-		}
+	if err := t.live.Recall(); err != nil {
+		return err
 	}
 	return t.commit(ctx)
 }
@@ -216,7 +197,7 @@ func (t *turn) describe(text string) error {
 	var title string
 	_ = json.Unmarshal(t.live.Get("title"), &title)
 	var err error
-	if title == "" || title == t.ref.ID || title == defaultTitle {
+	if !t.live.Titled() && (title == "" || title == t.ref.ID || title == defaultTitle) {
 		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 		err = t.live.Set("title", cut(line, titleRunes))
 	}
@@ -283,6 +264,11 @@ func (t *turn) delta(d models.Delta) {
 	case models.DeltaThought:
 		t.event(session.EventThoughtDelta, map[string]any{"text": d.Text})
 		t.out.Event(Event{Kind: EventThought, Turn: t.id, Text: d.Text})
+	case models.DeltaNotice:
+		if !slices.Contains(t.modelNotices, d.Text) { // the next request may meet the same
+			t.modelNotices = append(t.modelNotices, d.Text)
+			t.notice(d.Text)
+		}
 	case models.DeltaTool: // it is told when it starts
 	}
 }
@@ -297,9 +283,11 @@ func (t *turn) end(ctx context.Context, cause error) error {
 	defer cancel()
 	status := transcript.StatusComplete
 	t.live.Status, t.live.ActiveRun = session.StatusIdle, nil
+	if cause == nil || t.usage != (models.Usage{}) {
+		t.event(session.EventUsage, t.usage)
+	}
 	switch {
 	case cause == nil:
-		t.event(session.EventUsage, t.usage)
 		t.event(session.EventRunFinished, nil)
 	case cancelled:
 		if t.content.Len() == 0 {
@@ -383,40 +371,19 @@ func (t *turn) remember(item transcript.HistoryItem) error {
 
 // history is what the model knows of the conversation.
 func (t *turn) history() iter.Seq2[transcript.HistoryItem, error] {
-	return t.historyFrom(0)
+	provider, _, _ := strings.Cut(t.model.Name(), "/")
+	return t.historyFor(provider, 0)
 }
 
-func (t *turn) historyFrom(from int) iter.Seq2[transcript.HistoryItem, error] {
+// historyFor is history from an item on, as a provider is told it.
+func (t *turn) historyFor(provider string, from int) iter.Seq2[transcript.HistoryItem, error] {
 	return func(yield func(transcript.HistoryItem, error) bool) {
-		for item, err := range decode[transcript.HistoryItem](t.live, transcript.ListHistory, from) {
-			if err != nil {
-				yield(item, StoreError(err))
-				return
-			}
-			if item.Role != "" && !yield(item, nil) {
+		for item, err := range transcript.History(&t.live.Doc, t.live.Load, provider, from, math.MaxInt) {
+			if !yield(item, StoreError(err)) {
 				return
 			}
 		}
 	}
-}
-
-// lastAnswer is what the model knows of what followed the last question; asked is
-// false where there was none. It looks from the end, as far as it has to.
-func (t *turn) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
-	const step = 64
-	for from := t.live.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
-		from = max(0, from-step)
-		answer = nil
-		for item, err := range t.historyFrom(from) {
-			if err != nil {
-				return nil, false, err
-			}
-			if answer = append(answer, item); item.Role == transcript.RoleUser {
-				answer, asked = nil, true
-			}
-		}
-	}
-	return answer, asked, nil
 }
 
 // adoptMessages makes history of the messages of a session that another program
@@ -425,18 +392,11 @@ func (t *turn) adoptMessages() error {
 	if t.live.Doc.List(transcript.ListHistory).Records > 0 {
 		return nil
 	}
-	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, 0) {
+	for item, err := range transcript.Told(&t.live.Doc, t.live.Load, t.live.Doc.List(transcript.ListMessages).Records) {
+		if err == nil {
+			err = t.remember(item)
+		}
 		if err != nil {
-			return err
-		}
-		item := transcript.HistoryItem{Role: m.Role, Content: m.Content, MessageID: m.ID}
-		switch {
-		case m.Content == "" || m.Role != transcript.RoleUser && m.Role != transcript.RoleAgent:
-			continue
-		case m.Role == transcript.RoleAgent:
-			item.Role = transcript.RoleAssistant
-		}
-		if err := t.remember(item); err != nil {
 			return err
 		}
 	}

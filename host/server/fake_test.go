@@ -30,6 +30,8 @@ type fakeHost struct {
 	verbs    map[string]*dispatch.Dispatcher
 	calls    []plugin.Call
 	ready    error
+	sessions string // what LoadAll writes
+	broken   error  // and then fails with
 }
 
 func newHost(t *testing.T) *fakeHost {
@@ -165,14 +167,33 @@ func (h *fakeHost) Absent(_ context.Context, command string) error {
 	return nil
 }
 
-func (h *fakeHost) Call(_ context.Context, _ plugin.Caller, method string, _ json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
+func (h *fakeHost) Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
 	switch method {
+	case "sessions.saveSession", "sessions.deleteSession", "sessions.deleteProjectSessions", "sessions.saveManifest":
+		if bytes.Contains(params, []byte("stale")) {
+			return nil, plugin.Errorf(plugin.Conflict, "session stale changed meanwhile")
+		}
+		if bytes.Contains(params, []byte("noted")) {
+			server.TellNotices(ctx, []string{"schön"})
+		}
+		return json.Marshal(map[string]any{"revision": 6, "deleted": 2, "caller": caller, "method": method, "params": string(params)})
 	case "notes.invoke", "plugins.list":
 		return json.RawMessage("null"), nil
 	case "notes.panic":
 		panic("a bug")
 	}
 	return nil, plugin.Errorf(plugin.Usage, "%w %q", server.ErrUnknownMethod, method)
+}
+
+// LoadAll writes what the test has set: a part of it, where it fails later.
+func (h *fakeHost) LoadAll(_ context.Context, w io.Writer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions == "" {
+		return h.broken
+	}
+	_, err := io.WriteString(w, h.sessions)
+	return errors.Join(err, h.broken)
 }
 
 func (h *fakeHost) Methods(context.Context) []string { return nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"time"
 
 	"sess/plugin"
@@ -23,6 +24,9 @@ type Host interface {
 	// Call answers a gateway method, the same ones on every transport and for
 	// plugins too. progress may be nil.
 	Call(ctx context.Context, caller plugin.Caller, method string, params json.RawMessage, progress plugin.ProgressFunc) (json.RawMessage, error)
+	// LoadAll writes what the method sessions.loadAll answers: every live session,
+	// as they are read. After an error a part may have been written.
+	LoadAll(ctx context.Context, w io.Writer) error
 	// Methods lists the names that Call knows, sorted.
 	Methods(ctx context.Context) []string
 	// Subscribe begins to gather what happens in the host. Close what it returns.
@@ -177,6 +181,7 @@ type ChatAnswer struct {
 	// model's message with what it did, and what that took.
 	Turn       string            `json:"turn,omitempty"`
 	Status     string            `json:"status,omitempty"`
+	Model      string            `json:"model,omitempty"` // that answered
 	Message    json.RawMessage   `json:"message,omitempty"`
 	Activities []json.RawMessage `json:"activities,omitempty"`
 	Usage      json.RawMessage   `json:"usage,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"sess/host/web"
 	"sess/plugin"
 	"sess/surfaces"
 )
@@ -90,17 +91,19 @@ const toolPath = "/tools/invoke"
 
 // endpoints lists the server's own endpoints.
 func (s *Server) endpoints() []endpoint {
-	return []endpoint{
+	return slices.Concat([]endpoint{
 		{http.MethodGet, "/", true, s.serveRoot},
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
+		{http.MethodGet, "/client.js", true, text("text/javascript; charset=utf-8", web.Client)},
+		{http.MethodGet, "/client.d.ts", true, text("text/plain; charset=utf-8", web.ClientTypes)},
 		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
 		{http.MethodPost, toolPath, false, s.serveTool},
 		{http.MethodGet, rpcPath, false, s.serveRPCSocket},
 		{http.MethodPost, rpcPath, false, s.serveRPC},
-	}
+	}, s.sessionEndpoints(), s.chatEndpoints(), s.completionEndpoints())
 }
 
 // statusError is an error whose status the error's code does not tell.
@@ -144,8 +147,11 @@ func (s *Server) fail(c echo.Context, err error) {
 		c.Response().Header().Set("WWW-Authenticate", `Bearer realm="sess"`)
 	}
 	body := surfaces.HTTPErrorBody
-	if c.Request().URL.Path == toolPath {
+	switch path := c.Request().URL.Path; {
+	case path == toolPath:
 		body = surfaces.HTTPToolErrorBody
+	case strings.HasPrefix(path, completionsRoot):
+		body = completionError
 	}
 	if err := c.Blob(status, echo.MIMEApplicationJSON, body(e)); err != nil {
 		s.log.DebugContext(c.Request().Context(), "answer not sent", "err", err)
@@ -206,7 +212,7 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 				slog.Int("status", status), slog.Int64("duration_ms", time.Since(started).Milliseconds()),
 				slog.String("remote", r.RemoteAddr), slog.String("request_id", id))
 			if v == http.ErrAbortHandler {
-				panic(v)
+				panic(v) // net/http cuts the connection, and says nothing
 			}
 		}()
 		if err := next(c); err != nil {
@@ -235,10 +241,10 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if cors != "" {
 			h.Set("Access-Control-Allow-Origin", cors)
-			h.Set("Access-Control-Expose-Headers", "Allow, Link, WWW-Authenticate, X-Notices, X-Request-Id, X-Total-Count")
+			h.Set("Access-Control-Expose-Headers", "Allow, Link, Location, WWW-Authenticate, X-Notices, X-Request-Id, X-Sess-Project, X-Sess-Session, X-Total-Count")
 			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 				h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, X-Request-Id, X-Sess-Project, X-Sess-Session")
 				h.Set("Access-Control-Max-Age", "600")
 				return c.NoContent(http.StatusNoContent)
 			}
@@ -526,6 +532,11 @@ func (s *Server) serveTool(c echo.Context) error {
 		return surfaces.ToolCall(ctx, command, lowered.Verb, callOf(ctx, plugin.CallerTool, lowered))
 	})
 	return s.send(c, surfaces.RenderHTTPTool(result, err))
+}
+
+// text serves a text that never changes.
+func text(kind, content string) echo.HandlerFunc {
+	return func(c echo.Context) error { return c.Blob(http.StatusOK, kind, []byte(content)) }
 }
 
 func (s *Server) serveRoot(c echo.Context) error {

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -20,7 +21,7 @@ func (s *Server) serveOpenAPI(c echo.Context) error {
 // missing.
 func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 	const status = `{"type":"object","required":["ok","status"],"properties":{"ok":{"type":"boolean"},"status":{"type":"string"},"failing":{"type":"array","items":{"type":"string"}}}}`
-	return []surfaces.HTTPOperation{
+	return slices.Concat([]surfaces.HTTPOperation{
 		{
 			Method: http.MethodGet, Path: "/", ID: "root", Summary: "Tell what this is and where to go on", Open: true,
 			Response: json.RawMessage(`{"type":"object","required":["name","version"],"properties":{"name":{"type":"string"},"version":{"type":"string"}}}`),
@@ -34,6 +35,14 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Description: "The status is 503 where they cannot; failing then lists what is missing.",
 			Response:    json.RawMessage(status),
 			Failure:     json.RawMessage(`{"anyOf":[` + status + `,` + surfaces.FailureRef + `]}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/client.js", ID: "client", Summary: "The client of the gateway, as a JavaScript module", Open: true,
+			Type: "text/javascript", Response: json.RawMessage(`{"type":"string"}`),
+		},
+		{
+			Method: http.MethodGet, Path: "/client.d.ts", ID: "client.types", Summary: "Its TypeScript declarations", Open: true,
+			Type: "text/plain", Response: json.RawMessage(`{"type":"string"}`),
 		},
 		{
 			Method: http.MethodGet, Path: "/openapi.json", ID: "openapi", Summary: "This document",
@@ -64,6 +73,51 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Request:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","method"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}},{"type":"array","minItems":1}]}`),
 			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
 			Failure:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","id","error"],"properties":{"jsonrpc":{"const":"2.0"},"id":{"type":"null"},"error":{"type":"object","required":["code","message","data"]}}},` + surfaces.FailureRef + `]}`),
+		},
+	}, sessionOperations(), chatOperations(), completionOperations())
+}
+
+// The JSON Schemas of what the session endpoints take and give.
+const (
+	sessionSchema = `{"type":"object","required":["projectId"],"properties":{"id":{"type":"string"},"projectId":{"type":"string"},"title":{"type":"string"},"cwd":{"type":"string"},` +
+		`"status":{"type":"string","enum":["idle","running","waiting-permission","error"]},"messages":{"type":"array","items":` + messageSchema + `},"activities":{"type":"array","items":{"type":"object"}},` +
+		`"activeRun":{},"error":{"type":"string"},"artifacts":{"type":"array","items":{"type":"object"}},"createdAt":{"type":"number"},"updatedAt":{"type":"number"},"revision":{"type":"integer","minimum":0}}}`
+	messageSchema = `{"type":"object","required":["id","role","content"],"properties":{"id":{"type":"string"},"role":{"type":"string","enum":["user","agent"]},"content":{"type":"string"},` +
+		`"status":{"type":"string","enum":["complete","streaming","error"]},"streamId":{"type":"string"},"responseToMessageId":{"type":"string"},"eventIds":{"type":"array","items":{"type":"string"}},` +
+		`"artifactIds":{"type":"array","items":{"type":"string"}},"uploads":{"type":"array"},"createdAt":{"type":"number"},"updatedAt":{"type":"number"}}}`
+	manifestSchema = `{"type":"object","required":["version"],"properties":{"version":{"const":1},"lastProjectId":{"type":"string"},"lastSessionId":{"type":"string"}}}`
+)
+
+// sessionOperations describes the endpoints that stand for the gateway methods of
+// the same names.
+func sessionOperations() []surfaces.HTTPOperation {
+	return []surfaces.HTTPOperation{
+		{
+			Method: http.MethodGet, Path: pathSessions, ID: methodLoadAll, Summary: "Load the live sessions of all projects, and the manifest",
+			Description: "The newest come first. Notices tell of sessions that are left out as their files are damaged. The connection is cut where it fails on the way.",
+			Response:    json.RawMessage(`{"type":"object","required":["sessions","manifest"],"properties":{"sessions":{"type":"array","items":` + sessionSchema + `},"manifest":` + manifestSchema + `,"notices":{"type":"array","items":{"type":"string"}}}}`),
+		},
+		{
+			Method: http.MethodPut, Path: pathSession, ID: methodSaveSession, Summary: "Create or replace a session",
+			Description: "The revision that it is based on stands in the body or in If-Match; where the stored one is another, or none is given and records would be lost, the answer is 409 and nothing has changed.",
+			Parameters:  []surfaces.HTTPParameter{{Name: "If-Match", In: "header", Help: `the revision that the session is based on, as in "7"`}},
+			Request:     json.RawMessage(sessionSchema),
+			Response:    json.RawMessage(`{"type":"object","required":["revision"],"properties":{"revision":{"type":"integer"}}}`),
+		},
+		{
+			Method: http.MethodDelete, Path: pathSession, ID: methodDeleteSession, Summary: "Move a session to the trash",
+			Parameters: []surfaces.HTTPParameter{{Name: "project", In: "query", Help: "the project that it is of", Required: true}},
+			Response:   json.RawMessage(`{"type":"object"}`),
+		},
+		{
+			Method: http.MethodPut, Path: pathManifest, ID: methodSaveManifest, Summary: "Say which session was open last",
+			Description: "It replaces what was said before; empty and unknown fields are dropped.",
+			Request:     json.RawMessage(`{"type":"object","properties":{"lastProjectId":{"type":"string"},"lastSessionId":{"type":"string"}}}`),
+			Response:    json.RawMessage(`{"type":"object"}`),
+		},
+		{
+			Method: http.MethodDelete, Path: pathProjectsSessions, ID: methodDeleteProject, Summary: "Move all sessions of a project to the trash",
+			Response: json.RawMessage(`{"type":"object","required":["deleted"],"properties":{"deleted":{"type":"integer"}}}`),
 		},
 	}
 }

@@ -20,7 +20,9 @@ import (
 // The document is valid, and what the server answers is what it says.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
-	g := start(t, newHost(t), server.Options{})
+	h := newHost(t)
+	h.sessions = `{"sessions":[{"id":"s","projectId":"p","title":"t","cwd":"/","status":"idle","messages":[{"id":"m","role":"user","content":"x","status":"complete","eventIds":[],"artifactIds":[],"uploads":[],"createdAt":1,"updatedAt":2}],"activities":[],"artifacts":[],"createdAt":1,"updatedAt":2,"revision":3}],"manifest":{"version":1},"notices":["one is damaged"]}`
+	g := start(t, h, server.Options{})
 	first := g.ask(t, "GET", "/openapi.json", "")
 	if first.status != 200 {
 		t.Fatalf("GET /openapi.json: %d %s", first.status, first.body)
@@ -103,6 +105,13 @@ func TestOpenAPI(t *testing.T) {
 		{"POST", "/notes/delete", `{"confirm":true}`},
 		{"POST", "/notes-of/s/items", `{"reason":"why","name":"x"}`},
 		{"DELETE", "/notes-of/s/items/x", ""},
+		{"GET", "/client.d.ts", ""},
+		{"GET", "/sessions", ""},
+		{"PUT", "/sessions/s", `{"projectId":"p","messages":[],"other":{}}`},
+		{"PUT", "/sessions/stale", `{"projectId":"p"}`},
+		{"PUT", "/sessions/manifest", `{"lastProjectId":"p","other":1}`},
+		{"DELETE", "/sessions/s?project=p", ""},
+		{"DELETE", "/projects/p/sessions", ""},
 	} {
 		checkAgainst(t, g, router, tt.method, tt.target, tt.body)
 	}
@@ -113,6 +122,8 @@ func TestOpenAPI(t *testing.T) {
 		{"GET", "/notes/fail", ""},
 		{"POST", "/notes-of/s/items", `{"session":"x"}`},
 		{"POST", "/tools/invoke", `{"args":{}}`},
+		{"DELETE", "/sessions/s", ""},
+		{"PUT", "/sessions/s", `[]`},
 	} {
 		req, input := requestFor(t, g, router, tt.method, tt.target, tt.body)
 		if err := openapi3filter.ValidateRequest(req.Context(), input); err == nil {

@@ -84,6 +84,7 @@ type Server struct {
 	metrics *metrics
 	rpc     *rpc
 	mounts  atomic.Pointer[mounts]
+	threads threads
 	// conns is how many connections over the network there may be. Others wait:
 	// each takes a descriptor, and the host needs some for its files.
 	conns int
@@ -230,6 +231,27 @@ func (s *Server) ServeSocket(ctx context.Context, listener net.Listener) error {
 	return s.rpc.serveLines(ctx, listener)
 }
 
+// gatheredNotices are the warnings of the methods that a request called.
+type gatheredNotices struct {
+	mu  sync.Mutex // guards all: a batch is called at once
+	all []string
+}
+
+func (n *gatheredNotices) add(more []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, more...)
+}
+
+// send puts them into a header of the answer.
+func (n *gatheredNotices) send(c echo.Context) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if header := surfaces.NoticesHeader(n.all); header != "" {
+		c.Response().Header().Set("X-Notices", header)
+	}
+}
+
 // serveRPC answers a request or a batch in the body.
 func (s *Server) serveRPC(c echo.Context) error {
 	ctx := c.Request().Context()
@@ -241,18 +263,9 @@ func (s *Server) serveRPC(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var (
-		mu      sync.Mutex // guards notices: a batch is called at once
-		notices []string
-	)
-	status, answer := s.rpc.post(withNotices(ctx, func(more []string) {
-		mu.Lock()
-		defer mu.Unlock()
-		notices = append(notices, more...)
-	}), message)
-	if header := surfaces.NoticesHeader(notices); header != "" {
-		c.Response().Header().Set("X-Notices", header)
-	}
+	var notices gatheredNotices
+	status, answer := s.rpc.post(withNotices(ctx, notices.add), message)
+	notices.send(c)
 	if answer == nil {
 		return c.NoContent(status)
 	}

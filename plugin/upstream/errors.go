@@ -24,6 +24,7 @@ import (
 type StatusError struct {
 	Status     int    // of HTTP; 0 where an event of the stream is the error
 	Type, Code string // as the provider names the error; either may be empty
+	Param      string // the field of the request that it is about; it may be empty
 	Message    string // of the provider; it may be empty
 	RetryAfter time.Duration
 	Location   string // of a redirect
@@ -65,7 +66,7 @@ func readStatus(resp *http.Response, body io.Reader) error {
 		return s // the status says the most
 	}
 	if e := ParseError(data); e != nil {
-		s.Type, s.Code, s.Message = e.Type, e.Code, e.Message
+		s.Type, s.Code, s.Param, s.Message = e.Type, e.Code, e.Param, e.Message
 	} else if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 		s.Message = string(data)
 	}
@@ -81,22 +82,24 @@ func ParseError(data []byte) *StatusError {
 		Object  string          `json:"object"`
 		Type    string          `json:"type"`
 		Code    json.RawMessage `json:"code"`
+		Param   string          `json:"param"`
 		Message string          `json:"message"`
 		Detail  json.RawMessage `json:"detail"`
 	}
 	if json.Unmarshal(data, &body) != nil {
 		return nil
 	}
-	s := &StatusError{Type: body.Type, Message: body.Message}
+	s := &StatusError{Type: body.Type, Param: body.Param, Message: body.Message}
 	code := body.Code
 	var inner struct {
 		Type    string          `json:"type"`
 		Code    json.RawMessage `json:"code"`
+		Param   string          `json:"param"`
 		Message string          `json:"message"`
 	}
 	switch {
 	case len(body.Error) > 0 && body.Error[0] == '{' && json.Unmarshal(body.Error, &inner) == nil:
-		s.Type, s.Message, code = inner.Type, inner.Message, inner.Code
+		s.Type, s.Param, s.Message, code = inner.Type, inner.Param, inner.Message, inner.Code
 	case len(body.Error) > 0 && json.Unmarshal(body.Error, &s.Message) == nil && s.Message != "":
 	case body.Message != "" && (body.Object == "error" || body.Type != "" || code != nil):
 	case len(body.Detail) > 0:

@@ -16,6 +16,10 @@ import (
 type Key struct {
 	Env  string
 	File string // absolute; it counts before Env
+	// Value is a key that somebody else has read from where Origin says; it counts
+	// before both.
+	Value  plugin.Secret
+	Origin string
 }
 
 // keyLimit bounds the size of a file with a key, in bytes.
@@ -24,6 +28,8 @@ const keyLimit = 64 << 10
 // String names the place.
 func (k Key) String() string {
 	switch {
+	case k.Value != "":
+		return k.Origin
 	case k.File != "":
 		return k.File
 	case k.Env != "":
@@ -36,6 +42,8 @@ func (k Key) String() string {
 // others may read it. Errors have the code denied and never quote what was read.
 func (k Key) Read(getenv func(string) string) (string, error) {
 	switch {
+	case k.Value != "":
+		return string(k.Value), k.check(string(k.Value))
 	case k.File != "":
 		return k.readFile()
 	case k.Env == "":

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"sess/plugin"
 	pb "sess/plugin/wire/pluginv1"
@@ -325,11 +327,42 @@ func faultOf(native *transcript.Native, state json.RawMessage) string {
 }
 
 func toEndpoint(e plugin.Endpoint) *pb.Endpoint {
-	return &pb.Endpoint{Provider: valid(e.Provider), Model: valid(e.Model), BaseUrl: valid(e.BaseURL), ApiKey: valid(string(e.APIKey))}
+	return &pb.Endpoint{
+		Provider:      valid(e.Provider),
+		Model:         valid(e.Model),
+		BaseUrl:       valid(e.BaseURL),
+		ApiKey:        valid(string(e.APIKey)),
+		KeyOrigin:     valid(e.KeyOrigin),
+		Timeout:       toDuration(e.Timeout),
+		IdleTimeout:   toDuration(e.IdleTimeout),
+		MaxRetries:    int64(e.MaxRetries),
+		MaxTokens:     int64(e.MaxTokens),
+		ContextWindow: int64(e.ContextWindow),
+		Parameters:    e.Parameters,
+	}
 }
 
 func fromEndpoint(e *pb.Endpoint) plugin.Endpoint {
-	return plugin.Endpoint{Provider: e.GetProvider(), Model: e.GetModel(), BaseURL: e.GetBaseUrl(), APIKey: plugin.Secret(e.GetApiKey())}
+	return plugin.Endpoint{
+		Provider:      e.GetProvider(),
+		Model:         e.GetModel(),
+		BaseURL:       e.GetBaseUrl(),
+		APIKey:        plugin.Secret(e.GetApiKey()),
+		KeyOrigin:     e.GetKeyOrigin(),
+		Timeout:       e.GetTimeout().AsDuration(),
+		IdleTimeout:   e.GetIdleTimeout().AsDuration(),
+		MaxRetries:    int(e.GetMaxRetries()),
+		MaxTokens:     int(e.GetMaxTokens()),
+		ContextWindow: int(e.GetContextWindow()),
+		Parameters:    raw(e.GetParameters()),
+	}
+}
+
+func toDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 func toDelta(d plugin.Delta) *pb.Delta {

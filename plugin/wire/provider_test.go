@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -56,7 +57,7 @@ func (p *testPlugin) Turn(ctx context.Context, to plugin.Endpoint, req plugin.Tu
 		return plugin.TurnResult{Native: &transcript.Native{Kind: "k", Items: []json.RawMessage{[]byte("{")}}}, nil
 	}
 	return plugin.TurnResult{
-		Text:      fmt.Sprintf("%s %s %s %s %s %s %d %d", to.Provider, to.BaseURL, string(to.APIKey), req.System, req.State, req.Tools[0].Schema, items, size),
+		Text:      fmt.Sprintf("%+v %s %s %s %s %d %d", to, string(to.APIKey), req.System, req.State, req.Tools[0].Schema, items, size),
 		ToolCalls: []transcript.ToolCall{call},
 		Usage:     plugin.TokenUsage{InputTokens: int(peak), OutputTokens: 2},
 		Native:    last.Native,
@@ -116,7 +117,10 @@ func TestAProviderCannotTellWhereItRuns(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			big := strings.Repeat("ä", 300<<10) // cut in the middle of a character
-			to := plugin.Endpoint{Provider: "p", Model: "m", BaseURL: "http://u", APIKey: "k3y"}
+			to := plugin.Endpoint{
+				Provider: "p", Model: "m", BaseURL: "http://u", APIKey: "k3y", KeyOrigin: "o", Timeout: -1, IdleTimeout: time.Minute,
+				MaxRetries: -1, MaxTokens: 7, ContextWindow: 8, Parameters: json.RawMessage(`{"x": 1}`),
+			}
 			req := plugin.TurnRequest{
 				System: "be brief", State: json.RawMessage(`{"a": 1}`), Tools: []plugin.Tool{{Name: "t", Description: "d", Schema: json.RawMessage(`{"type":"object"}`)}},
 				History: items(
@@ -131,7 +135,7 @@ func TestAProviderCannotTellWhereItRuns(t *testing.T) {
 			}
 			call := transcript.ToolCall{ID: "c1", Name: "t", Arguments: json.RawMessage(`{"no json`)}
 			want := plugin.TurnResult{
-				Text:      fmt.Sprintf(`p http://u k3y be brief {"a": 1} {"type":"object"} 2 %d`, len(big)),
+				Text:      fmt.Sprintf(`%+v k3y be brief {"a": 1} {"type":"object"} 2 %d`, to, len(big)),
 				ToolCalls: []transcript.ToolCall{call}, Usage: got.Usage, Native: native, State: json.RawMessage(`{"a": 1}`),
 			}
 			if diff := cmp.Diff(want, got); diff != "" {

@@ -4,7 +4,7 @@
 //	manifest.json                 the session that was open last
 //	<project>/<id>.json           a live session
 //	<project>/<id>/turn-001.jsonl what happened in its first turn, line by line
-//	<project>/<id>/session_meta.json, view.json
+//	<project>/<id>/session_meta.json, view.json, notifications.json
 //	.chunks/                      sealed parts of long conversations
 //	.locks/                       kernel locks and marks of void operations
 //	.trash/                       sessions that were taken away

@@ -120,7 +120,7 @@ const neighbours = 16
 
 // messages finds out whom the messages that go are.
 func (r *remover) messages() error {
-	r.compacted = compactedMessages(r.doc.Header)
+	r.compacted = CompactionOf(r.doc.Header).Messages()
 	r.ids, r.live, r.before = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	r.gone, r.firstLive = edits{}, -1
 	l := r.list(ListMessages)
@@ -373,16 +373,3 @@ const (
 	// model sees a summary.
 	compactionKey = "compaction"
 )
-
-// compactedMessages counts the messages of whom the model sees a summary.
-func compactedMessages(header json.RawMessage) int {
-	var h struct {
-		Compaction struct {
-			Range Range `json:"range"`
-		} `json:"compaction"`
-	}
-	if json.Unmarshal(header, &h) != nil || h.Compaction.Range.End == nil {
-		return 0
-	}
-	return *h.Compaction.Range.End
-}

@@ -21,6 +21,7 @@ package pluginv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -3174,7 +3175,22 @@ type Endpoint struct {
 	// Empty: where the provider usually is.
 	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
 	// A secret: for this request only, never to be kept or logged.
-	ApiKey        string `protobuf:"bytes,4,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
+	ApiKey string `protobuf:"bytes,4,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
+	// Where the key was read, for errors: "the variable X".
+	KeyOrigin string `protobuf:"bytes,5,opt,name=key_origin,json=keyOrigin,proto3" json:"key_origin,omitempty"`
+	// Bounds a whole answer. Absent: what the plugin finds right; negative: nothing.
+	Timeout *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Bounds the silence before and within an answer, likewise.
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// How often a request is sent again. 0: what the plugin finds right; negative:
+	// never.
+	MaxRetries int64 `protobuf:"varint,8,opt,name=max_retries,json=maxRetries,proto3" json:"max_retries,omitempty"`
+	// Bounds an answer; 0: nobody said.
+	MaxTokens int64 `protobuf:"varint,9,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
+	// How many tokens the model takes; 0: nobody said.
+	ContextWindow int64 `protobuf:"varint,10,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
+	// More members of each request, a JSON object, or empty.
+	Parameters    []byte `protobuf:"bytes,11,opt,name=parameters,proto3" json:"parameters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3235,6 +3251,55 @@ func (x *Endpoint) GetApiKey() string {
 		return x.ApiKey
 	}
 	return ""
+}
+
+func (x *Endpoint) GetKeyOrigin() string {
+	if x != nil {
+		return x.KeyOrigin
+	}
+	return ""
+}
+
+func (x *Endpoint) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Endpoint) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *Endpoint) GetMaxRetries() int64 {
+	if x != nil {
+		return x.MaxRetries
+	}
+	return 0
+}
+
+func (x *Endpoint) GetMaxTokens() int64 {
+	if x != nil {
+		return x.MaxTokens
+	}
+	return 0
+}
+
+func (x *Endpoint) GetContextWindow() int64 {
+	if x != nil {
+		return x.ContextWindow
+	}
+	return 0
+}
+
+func (x *Endpoint) GetParameters() []byte {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
 }
 
 type TurnRequest struct {
@@ -4169,7 +4234,7 @@ var File_plugin_v1_plugin_proto protoreflect.FileDescriptor
 
 const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\n" +
-	"\x16plugin/v1/plugin.proto\x12\tplugin.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x01\n" +
+	"\x16plugin/v1/plugin.proto\x12\tplugin.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
@@ -4370,12 +4435,25 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\fCallResponse\x12\x16\n" +
 	"\x05piece\x18\x01 \x01(\fH\x00R\x05piece\x12(\n" +
 	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorH\x00R\x05errorB\x06\n" +
-	"\x04part\"p\n" +
+	"\x04part\"\x89\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
 	"\bbase_url\x18\x03 \x01(\tR\abaseUrl\x12\x17\n" +
-	"\aapi_key\x18\x04 \x01(\tR\x06apiKey\"X\n" +
+	"\aapi_key\x18\x04 \x01(\tR\x06apiKey\x12\x1d\n" +
+	"\n" +
+	"key_origin\x18\x05 \x01(\tR\tkeyOrigin\x123\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12<\n" +
+	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1f\n" +
+	"\vmax_retries\x18\b \x01(\x03R\n" +
+	"maxRetries\x12\x1d\n" +
+	"\n" +
+	"max_tokens\x18\t \x01(\x03R\tmaxTokens\x12%\n" +
+	"\x0econtext_window\x18\n" +
+	" \x01(\x03R\rcontextWindow\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\v \x01(\fR\n" +
+	"parameters\"X\n" +
 	"\vTurnRequest\x12)\n" +
 	"\x04head\x18\x01 \x01(\v2\x13.plugin.v1.TurnHeadH\x00R\x04head\x12\x16\n" +
 	"\x05piece\x18\x02 \x01(\fH\x00R\x05pieceB\x06\n" +
@@ -4537,6 +4615,7 @@ var file_plugin_v1_plugin_proto_goTypes = []any{
 	(*CompactResult)(nil),         // 62: plugin.v1.CompactResult
 	nil,                           // 63: plugin.v1.Error.DetailsEntry
 	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
 }
 var file_plugin_v1_plugin_proto_depIdxs = []int32{
 	63, // 0: plugin.v1.Error.details:type_name -> plugin.v1.Error.DetailsEntry
@@ -4580,65 +4659,67 @@ var file_plugin_v1_plugin_proto_depIdxs = []int32{
 	0,  // 38: plugin.v1.SelectResponse.error:type_name -> plugin.v1.Error
 	47, // 39: plugin.v1.CallRequest.head:type_name -> plugin.v1.CallHead
 	0,  // 40: plugin.v1.CallResponse.error:type_name -> plugin.v1.Error
-	51, // 41: plugin.v1.TurnRequest.head:type_name -> plugin.v1.TurnHead
-	49, // 42: plugin.v1.TurnHead.endpoint:type_name -> plugin.v1.Endpoint
-	52, // 43: plugin.v1.TurnHead.tools:type_name -> plugin.v1.Tool
-	54, // 44: plugin.v1.TurnResponse.delta:type_name -> plugin.v1.Delta
-	11, // 45: plugin.v1.TurnResponse.end:type_name -> plugin.v1.End
-	0,  // 46: plugin.v1.TurnResponse.error:type_name -> plugin.v1.Error
-	55, // 47: plugin.v1.Delta.call:type_name -> plugin.v1.ToolCall
-	55, // 48: plugin.v1.TurnResult.tool_calls:type_name -> plugin.v1.ToolCall
-	57, // 49: plugin.v1.TurnResult.usage:type_name -> plugin.v1.TokenUsage
-	58, // 50: plugin.v1.TurnResult.native:type_name -> plugin.v1.Native
-	60, // 51: plugin.v1.CompactRequest.head:type_name -> plugin.v1.CompactHead
-	49, // 52: plugin.v1.CompactHead.endpoint:type_name -> plugin.v1.Endpoint
-	11, // 53: plugin.v1.CompactResponse.end:type_name -> plugin.v1.End
-	0,  // 54: plugin.v1.CompactResponse.error:type_name -> plugin.v1.Error
-	58, // 55: plugin.v1.CompactResult.native:type_name -> plugin.v1.Native
-	57, // 56: plugin.v1.CompactResult.usage:type_name -> plugin.v1.TokenUsage
-	1,  // 57: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
-	3,  // 58: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
-	6,  // 59: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
-	14, // 60: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
-	16, // 61: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
-	19, // 62: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
-	22, // 63: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
-	50, // 64: plugin.v1.ProviderService.Turn:input_type -> plugin.v1.TurnRequest
-	59, // 65: plugin.v1.ProviderService.Compact:input_type -> plugin.v1.CompactRequest
-	25, // 66: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
-	28, // 67: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
-	31, // 68: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
-	34, // 69: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
-	36, // 70: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
-	38, // 71: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
-	40, // 72: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
-	42, // 73: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
-	44, // 74: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
-	46, // 75: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
-	2,  // 76: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
-	4,  // 77: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
-	7,  // 78: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
-	15, // 79: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
-	17, // 80: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
-	20, // 81: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
-	23, // 82: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
-	53, // 83: plugin.v1.ProviderService.Turn:output_type -> plugin.v1.TurnResponse
-	61, // 84: plugin.v1.ProviderService.Compact:output_type -> plugin.v1.CompactResponse
-	26, // 85: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
-	29, // 86: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
-	33, // 87: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
-	35, // 88: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
-	37, // 89: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
-	39, // 90: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
-	41, // 91: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
-	43, // 92: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
-	45, // 93: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
-	48, // 94: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
-	76, // [76:95] is the sub-list for method output_type
-	57, // [57:76] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	65, // 41: plugin.v1.Endpoint.timeout:type_name -> google.protobuf.Duration
+	65, // 42: plugin.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 43: plugin.v1.TurnRequest.head:type_name -> plugin.v1.TurnHead
+	49, // 44: plugin.v1.TurnHead.endpoint:type_name -> plugin.v1.Endpoint
+	52, // 45: plugin.v1.TurnHead.tools:type_name -> plugin.v1.Tool
+	54, // 46: plugin.v1.TurnResponse.delta:type_name -> plugin.v1.Delta
+	11, // 47: plugin.v1.TurnResponse.end:type_name -> plugin.v1.End
+	0,  // 48: plugin.v1.TurnResponse.error:type_name -> plugin.v1.Error
+	55, // 49: plugin.v1.Delta.call:type_name -> plugin.v1.ToolCall
+	55, // 50: plugin.v1.TurnResult.tool_calls:type_name -> plugin.v1.ToolCall
+	57, // 51: plugin.v1.TurnResult.usage:type_name -> plugin.v1.TokenUsage
+	58, // 52: plugin.v1.TurnResult.native:type_name -> plugin.v1.Native
+	60, // 53: plugin.v1.CompactRequest.head:type_name -> plugin.v1.CompactHead
+	49, // 54: plugin.v1.CompactHead.endpoint:type_name -> plugin.v1.Endpoint
+	11, // 55: plugin.v1.CompactResponse.end:type_name -> plugin.v1.End
+	0,  // 56: plugin.v1.CompactResponse.error:type_name -> plugin.v1.Error
+	58, // 57: plugin.v1.CompactResult.native:type_name -> plugin.v1.Native
+	57, // 58: plugin.v1.CompactResult.usage:type_name -> plugin.v1.TokenUsage
+	1,  // 59: plugin.v1.PluginService.Describe:input_type -> plugin.v1.DescribeRequest
+	3,  // 60: plugin.v1.PluginService.Configure:input_type -> plugin.v1.ConfigureRequest
+	6,  // 61: plugin.v1.PluginService.Dispatch:input_type -> plugin.v1.DispatchRequest
+	14, // 62: plugin.v1.PluginService.Notify:input_type -> plugin.v1.NotifyRequest
+	16, // 63: plugin.v1.PluginService.Complete:input_type -> plugin.v1.CompleteRequest
+	19, // 64: plugin.v1.PluginService.Status:input_type -> plugin.v1.StatusRequest
+	22, // 65: plugin.v1.PluginService.Drain:input_type -> plugin.v1.DrainRequest
+	50, // 66: plugin.v1.ProviderService.Turn:input_type -> plugin.v1.TurnRequest
+	59, // 67: plugin.v1.ProviderService.Compact:input_type -> plugin.v1.CompactRequest
+	25, // 68: plugin.v1.RuntimeService.Session:input_type -> plugin.v1.SessionRequest
+	28, // 69: plugin.v1.RuntimeService.ReadChunks:input_type -> plugin.v1.ReadChunksRequest
+	31, // 70: plugin.v1.RuntimeService.Stage:input_type -> plugin.v1.StageRequest
+	34, // 71: plugin.v1.RuntimeService.WriteChunks:input_type -> plugin.v1.WriteChunksRequest
+	36, // 72: plugin.v1.RuntimeService.Commit:input_type -> plugin.v1.CommitRequest
+	38, // 73: plugin.v1.RuntimeService.Unstage:input_type -> plugin.v1.UnstageRequest
+	40, // 74: plugin.v1.RuntimeService.OpState:input_type -> plugin.v1.OpStateRequest
+	42, // 75: plugin.v1.RuntimeService.NewSession:input_type -> plugin.v1.NewSessionRequest
+	44, // 76: plugin.v1.RuntimeService.Select:input_type -> plugin.v1.SelectRequest
+	46, // 77: plugin.v1.RuntimeService.Call:input_type -> plugin.v1.CallRequest
+	2,  // 78: plugin.v1.PluginService.Describe:output_type -> plugin.v1.DescribeResponse
+	4,  // 79: plugin.v1.PluginService.Configure:output_type -> plugin.v1.ConfigureResponse
+	7,  // 80: plugin.v1.PluginService.Dispatch:output_type -> plugin.v1.DispatchResponse
+	15, // 81: plugin.v1.PluginService.Notify:output_type -> plugin.v1.NotifyResponse
+	17, // 82: plugin.v1.PluginService.Complete:output_type -> plugin.v1.CompleteResponse
+	20, // 83: plugin.v1.PluginService.Status:output_type -> plugin.v1.StatusResponse
+	23, // 84: plugin.v1.PluginService.Drain:output_type -> plugin.v1.DrainResponse
+	53, // 85: plugin.v1.ProviderService.Turn:output_type -> plugin.v1.TurnResponse
+	61, // 86: plugin.v1.ProviderService.Compact:output_type -> plugin.v1.CompactResponse
+	26, // 87: plugin.v1.RuntimeService.Session:output_type -> plugin.v1.SessionResponse
+	29, // 88: plugin.v1.RuntimeService.ReadChunks:output_type -> plugin.v1.ReadChunksResponse
+	33, // 89: plugin.v1.RuntimeService.Stage:output_type -> plugin.v1.StageResponse
+	35, // 90: plugin.v1.RuntimeService.WriteChunks:output_type -> plugin.v1.WriteChunksResponse
+	37, // 91: plugin.v1.RuntimeService.Commit:output_type -> plugin.v1.CommitResponse
+	39, // 92: plugin.v1.RuntimeService.Unstage:output_type -> plugin.v1.UnstageResponse
+	41, // 93: plugin.v1.RuntimeService.OpState:output_type -> plugin.v1.OpStateResponse
+	43, // 94: plugin.v1.RuntimeService.NewSession:output_type -> plugin.v1.NewSessionResponse
+	45, // 95: plugin.v1.RuntimeService.Select:output_type -> plugin.v1.SelectResponse
+	48, // 96: plugin.v1.RuntimeService.Call:output_type -> plugin.v1.CallResponse
+	78, // [78:97] is the sub-list for method output_type
+	59, // [59:78] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_plugin_v1_plugin_proto_init() }
