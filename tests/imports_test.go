@@ -89,7 +89,7 @@ var modules = []moduleRow{
 	{"github.com/coder/websocket", []string{"host/client", "host/server"}, "one side of a connection each"},
 	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
-	{"github.com/rivo/uniseg", []string{"cmd/sess/lineedit"}, "what a person takes for one character, and how wide it is"},
+	{"github.com/rivo/uniseg", []string{"cmd/sess/lineedit", "host/chat"}, "what a person takes for one character, and how wide it is"},
 	{"golang.org/x/sys/unix", []string{"cmd/sess", "store/durable"}, "keeps a terminal from echoing; opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
