@@ -3,8 +3,10 @@ package host
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,11 +34,19 @@ func (h *Host) sessionsCommand() dispatch.Command {
 	id := plugin.Arg{Name: "id", Type: plugin.TypeString, Help: "session id", Complete: "session"}
 	required := id
 	required.Required = true
+	trashed := required
+	trashed.Complete = "trashed-session"
+	title := plugin.Arg{Name: "title", Type: plugin.TypeString, Help: "the new title", Required: true}
 	return dispatch.Command{
 		Name:    "sessions",
 		Summary: "The live conversations",
 		Verbs: append([]dispatch.Verb{{
 			Name: "list", Aliases: []string{"ls"}, Summary: "List the sessions of all projects, newest first",
+			Examples: []string{"list", "list --trash", "list --limit=20"},
+			Flags: func(fs *dispatch.Flags) {
+				fs.Bool("trash", false, "those that were deleted or have expired")
+				fs.Paged()
+			},
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
 			Name: "show", Summary: "Show one session, by default the active one",
@@ -47,6 +57,35 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Name: "use", Summary: "Make a session the active one",
 			Args:   []plugin.Arg{required},
 			Effect: plugin.EffectWrite, Run: h.sessionsUse,
+		}, {
+			Name: "rename", Summary: "Give a session another title",
+			Help:     "No title that is made automatically replaces it.",
+			Examples: []string{`rename 20311231_0123abcd "The launch"`},
+			Args:     []plugin.Arg{required, title},
+			Effect:   plugin.EffectWrite, Run: h.sessionsRename,
+		}, {
+			Name: "pin", Summary: "Keep a session from ever expiring",
+			Help:   "Above sessions.max in config.json the sessions that were not used for longest go to the trash.",
+			Args:   []plugin.Arg{required},
+			Effect: plugin.EffectWrite, Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+				return h.sessionsPin(ctx, in, true)
+			},
+		}, {
+			Name: "unpin", Summary: "Let a pinned session expire again",
+			Args:   []plugin.Arg{required},
+			Effect: plugin.EffectWrite, Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+				return h.sessionsPin(ctx, in, false)
+			},
+		}, {
+			Name: "delete", Summary: "Move a session to the trash",
+			Help:   "Its event logs go with it, its snapshots stay. The trash is emptied after sessions.trashDays.",
+			Args:   []plugin.Arg{required},
+			Effect: plugin.EffectDestroy, Run: h.sessionsDelete,
+		}, {
+			Name: "restore", Summary: "Bring a session back from the trash",
+			Help:   "Of several that had the id, the one deleted last comes back.",
+			Args:   []plugin.Arg{trashed},
+			Effect: plugin.EffectWrite, Run: h.sessionsRestore,
 		}}, h.notificationVerbs()...),
 		Routes: notificationRoutes(),
 	}
@@ -62,16 +101,26 @@ type sessionRow struct {
 	Bytes     int64  `json:"bytes"`
 	Revision  int64  `json:"revision"`
 	Active    bool   `json:"active,omitempty"`
+	Pinned    bool   `json:"pinned,omitempty"`
 	Selected  string `json:"selected,omitempty"`
 	CreatedAt int64  `json:"createdAt"` // epoch milliseconds
 	UpdatedAt int64  `json:"updatedAt"` // epoch milliseconds
 	Problem   string `json:"problem,omitempty"`
 }
 
-func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin.Result, error) {
+func (h *Host) sessionsList(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	if in.Bool("trash") {
+		return h.sessionsTrash(ctx, in)
+	}
 	infos, err := h.sessions.List(ctx)
 	if err != nil {
 		return plugin.Result{}, chat.StoreError(err)
+	}
+	infos, page, err := dispatch.Paginate(in, infos, func(i session.Info) []string {
+		return []string{fmt.Sprintf("%020d", i.UpdatedAt), opposite(i.Ref.String())}
+	})
+	if err != nil {
+		return plugin.Result{}, err
 	}
 	manifest, err := h.sessions.Manifest(ctx)
 	if err != nil {
@@ -89,6 +138,11 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 			if row.Selected, err = h.sessions.Selected(i.Ref); err != nil {
 				return plugin.Result{}, chat.StoreError(err)
 			}
+			meta, err := h.sessions.Meta(i.Ref)
+			if err != nil {
+				return plugin.Result{}, chat.StoreError(err)
+			}
+			row.Pinned = meta.Pinned
 		}
 		rows = append(rows, row)
 		name := row.ID
@@ -99,12 +153,104 @@ func (h *Host) sessionsList(ctx context.Context, _ *dispatch.Invocation) (plugin
 			cells = append(cells, []string{name, row.ProjectID, "-", "-", "-", "damaged: " + row.Problem})
 			continue
 		}
-		cells = append(cells, []string{name, row.ProjectID, fmt.Sprint(row.Messages), plugin.Size(row.Bytes), plugin.Ago(time.UnixMilli(row.UpdatedAt), h.now()), row.Title})
+		title := row.Title
+		if row.Pinned {
+			title += " (pinned)"
+		}
+		cells = append(cells, []string{name, row.ProjectID, fmt.Sprint(row.Messages), plugin.Size(row.Bytes), plugin.Ago(time.UnixMilli(row.UpdatedAt), h.now()), title})
 	}
-	if len(rows) == 0 {
-		return answer("no sessions yet; sess chat begins one", rows)
+	var parts []string
+	switch {
+	case page.Total == 0:
+		parts = append(parts, "no sessions yet; sess chat begins one")
+	case len(rows) > 0:
+		parts = append(parts, plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE"}, cells), "* the active session")
 	}
-	return answer(plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE"}, cells)+"\n* the active session", rows)
+	return answerPage(parts, rows, page)
+}
+
+// answerPage is the answer of a list, or of a part of it.
+func answerPage[T any](parts []string, rows []T, page *plugin.Page) (plugin.Result, error) {
+	if text := dispatch.PageText(len(rows), page); text != "" {
+		parts = append(parts, text)
+	}
+	res, err := answer(strings.Join(parts, "\n"), rows)
+	res.Page = page
+	return res, err
+}
+
+// opposite turns the order of words around: of two the smaller one becomes the
+// larger.
+func opposite(word string) string {
+	turned := []byte(word)
+	for i, b := range turned {
+		turned[i] = ^b
+	}
+	return hex.EncodeToString(append(turned, 0xff)) // before the longer ones that begin with it
+}
+
+// trashRow is a session in the trash as lists show it.
+type trashRow struct {
+	ID        string `json:"id"`
+	ProjectID string `json:"projectId"`
+	Title     string `json:"title,omitempty"`
+	Messages  int    `json:"messages"`
+	Bytes     int64  `json:"bytes"`
+	UpdatedAt int64  `json:"updatedAt"`           // epoch milliseconds
+	DeletedAt int64  `json:"deletedAt"`           // epoch milliseconds
+	ExpiresAt int64  `json:"expiresAt,omitempty"` // epoch milliseconds; 0: never
+	Why       string `json:"why"`
+	Problem   string `json:"problem,omitempty"`
+}
+
+func (h *Host) trashRow(t session.Trashed) trashRow {
+	row := trashRow{
+		ID: t.Ref.ID, ProjectID: t.Ref.Project, Title: t.Title, Messages: t.Messages, Bytes: t.Bytes,
+		UpdatedAt: t.UpdatedAt, DeletedAt: t.DeletedAt, Why: t.Why, Problem: t.Problem,
+	}
+	if days := h.Config().Sessions.TrashDays; days > 0 {
+		row.ExpiresAt = time.UnixMilli(t.DeletedAt).Add(time.Duration(days) * day).UnixMilli()
+	}
+	return row
+}
+
+// expires says when a session in the trash is removed for good.
+func (r trashRow) expires() string {
+	if r.ExpiresAt == 0 {
+		return "never"
+	}
+	return time.UnixMilli(r.ExpiresAt).UTC().Format("2006-01-02 15:04")
+}
+
+func (h *Host) sessionsTrash(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	trashed, err := h.sessions.Trashed(ctx)
+	if err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	trashed, page, err := dispatch.Paginate(in, trashed, func(t session.Trashed) []string {
+		return []string{fmt.Sprintf("%020d", t.DeletedAt), t.Entry}
+	})
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	rows := make([]trashRow, 0, len(trashed))
+	var cells [][]string
+	for _, t := range trashed {
+		row := h.trashRow(t)
+		rows = append(rows, row)
+		cells = append(cells, []string{
+			row.ID, row.ProjectID, fmt.Sprint(row.Messages), plugin.Ago(time.UnixMilli(row.DeletedAt), h.now()), row.expires(),
+			row.Why, cmp.Or(row.Problem, row.Title),
+		})
+	}
+	var parts []string
+	switch {
+	case page.Total == 0:
+		parts = append(parts, "no sessions are in the trash")
+	case len(rows) > 0:
+		parts = append(parts, plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "DELETED", "EXPIRES", "WHY", "TITLE"}, cells))
+	}
+	return answerPage(parts, rows, page)
 }
 
 // existing resolves the session named by the argument, else by the call.
@@ -221,6 +367,116 @@ func (h *Host) sessionsUse(ctx context.Context, in *dispatch.Invocation) (plugin
 	h.moved(ctx, ref)
 	return answer(fmt.Sprintf("session %s of project %s is the active one", ref.ID, ref.Project),
 		sessionRow{ID: ref.ID, ProjectID: ref.Project, Active: true})
+}
+
+func (h *Host) sessionsRename(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	ref, err := h.existing(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	title := strings.TrimSpace(in.Arg("title"))
+	if err := h.sessions.Rename(ctx, ref, title); err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	return answer(fmt.Sprintf("session %s of project %s is called %q", ref.ID, ref.Project, title), struct {
+		sessionRef
+		Title string `json:"title"`
+	}{sessionRef{ref.ID, ref.Project}, title})
+}
+
+func (h *Host) sessionsPin(ctx context.Context, in *dispatch.Invocation, on bool) (plugin.Result, error) {
+	ref, err := h.existing(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := h.sessions.Pin(ctx, ref, on); err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	done := "unpinned: it may expire"
+	if on {
+		done = "pinned: it never expires"
+	}
+	return answer(fmt.Sprintf("session %s of project %s is %s", ref.ID, ref.Project, done), struct {
+		sessionRef
+		Pinned bool `json:"pinned"`
+	}{sessionRef{ref.ID, ref.Project}, on})
+}
+
+func (h *Host) sessionsDelete(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	ref, err := h.existing(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := h.sessions.Delete(ctx, ref); err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	text := fmt.Sprintf("session %s of project %s is in the trash; sess sessions restore %s brings it back", ref.ID, ref.Project, ref.ID)
+	trashed, err := h.sessions.Trashed(ctx)
+	if err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	row := trashRow{ID: ref.ID, ProjectID: ref.Project}
+	if i := slices.IndexFunc(trashed, func(t session.Trashed) bool { return t.Ref == ref }); i >= 0 {
+		if row = h.trashRow(trashed[i]); row.ExpiresAt > 0 {
+			text += " until " + row.expires()
+		}
+	}
+	return answer(text, row)
+}
+
+func (h *Host) sessionsRestore(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	ref, err := h.inTrash(ctx, in)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := h.sessions.Restore(ctx, ref); err != nil {
+		return plugin.Result{}, chat.StoreError(err)
+	}
+	return answer(fmt.Sprintf("session %s of project %s is back; sess sessions use %s makes it the active one", ref.ID, ref.Project, ref.ID),
+		sessionRef{ID: ref.ID, ProjectID: ref.Project})
+}
+
+// sessionRef names a session in an answer.
+type sessionRef struct {
+	ID        string `json:"id"`
+	ProjectID string `json:"projectId"`
+}
+
+// inTrash finds the session in the trash that a call names: in the call's project,
+// else in the only one that has it.
+func (h *Host) inTrash(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
+	id := in.Arg("id")
+	if _, err := session.ParseRef(DefaultProject, id); err != nil {
+		return session.Ref{}, chat.StoreError(err)
+	}
+	trashed, err := h.sessions.Trashed(ctx)
+	if err != nil {
+		return session.Ref{}, chat.StoreError(err)
+	}
+	var ids, projects []string
+	for _, t := range trashed {
+		if ids = append(ids, t.Ref.ID); t.Ref.ID != id {
+			continue
+		}
+		if t.Ref.Project == in.Call.Project {
+			return t.Ref, nil
+		}
+		if !slices.Contains(projects, t.Ref.Project) {
+			projects = append(projects, t.Ref.Project)
+		}
+	}
+	switch len(projects) {
+	case 1:
+		return session.Ref{Project: projects[0], ID: id}, nil
+	case 0:
+		e := plugin.Errorf(plugin.NotFound, "no session %q is in the trash", id)
+		if near := plugin.Nearest(id, ids); len(near) > 0 {
+			return session.Ref{}, e.WithHint("did you mean %s?", strings.Join(near, " or ")).WithDetail("candidates", strings.Join(near, " "))
+		}
+		return session.Ref{}, e.WithHint("sess sessions list --trash shows what is there")
+	}
+	return session.Ref{}, plugin.Errorf(plugin.Usage, "session %s is in the trash of %d projects: %v", id, len(projects), projects).
+		WithHint("name one with --project=%s", projects[0])
 }
 
 func (h *Host) pluginsCommand() dispatch.Command {

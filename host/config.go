@@ -17,6 +17,7 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"sess/host/models"
 	"sess/host/schema"
 	"sess/plugin"
 )
@@ -33,10 +34,7 @@ type Config struct {
 	Plugins struct {
 		Entries map[string]PluginEntry `json:"entries"`
 	} `json:"plugins"`
-	Models struct {
-		Default   string                   `json:"default"`
-		Providers map[string]ModelProvider `json:"providers"`
-	} `json:"models"`
+	Models models.Config `json:"models"`
 
 	Chat struct {
 		// History is how many lines that people wrote in chats are kept for the
@@ -48,6 +46,12 @@ type Config struct {
 		// without end.
 		ApprovalSeconds int `json:"approvalSeconds"`
 	} `json:"chat"`
+
+	Sessions struct {
+		Max        int `json:"max"`        // 0: no limit
+		MaxAgeDays int `json:"maxAgeDays"` // 0: no limit
+		TrashDays  int `json:"trashDays"`  // 0: never emptied
+	} `json:"sessions"`
 
 	Gateway struct {
 		Listen         string   `json:"listen"`
@@ -74,12 +78,6 @@ type Config struct {
 type PluginEntry struct {
 	Enabled *bool           `json:"enabled"` // nil means true
 	Config  json.RawMessage `json:"config"`
-}
-
-// ModelProvider is models.providers.<id>.
-type ModelProvider struct {
-	Kind  string `json:"kind"`
-	Model string `json:"model"`
 }
 
 // ConfigPath is where the configuration of a home lies.

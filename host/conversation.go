@@ -3,9 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"sess/host/chat"
 	"sess/host/models"
 	"sess/plugin"
-	"sess/store/durable"
 	"sess/store/session"
 )
 
@@ -102,6 +99,9 @@ func (h *Host) newChat(ctx context.Context, ref session.Ref, model models.Model,
 		Agent:     o.Agent, Cwd: o.Cwd, Now: h.now,
 		Confirm: func() []string { return h.Config().Chat.Confirm },
 	})
+	if err == nil {
+		h.announce(ctx, out)
+	}
 	return c, err
 }
 
@@ -110,11 +110,15 @@ func (h *Host) openModel(name string, paced bool) (models.Model, error) {
 	return models.Open(name, h.models(paced))
 }
 
+// models is the configuration of the models, with what they need of the host.
 func (h *Host) models(paced bool) models.Config {
-	c := models.Config{Default: h.Config().Models.Default, Providers: map[string]models.Provider{}}
-	for id, p := range h.Config().Models.Providers {
-		c.Providers[id] = models.Provider{Kind: p.Kind, Model: p.Model}
+	c := h.Config().Models
+	c.Getenv = func(name string) string {
+		value, _ := lookupEnv(h.opts.Environ, name)
+		return value
 	}
+	c.Path = h.opts.path
+	c.Transport = h.transport
 	if paced {
 		c.Pace = pace
 	}
@@ -180,17 +184,19 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		}
 		return out, nil
 	case "agent":
-		agents, err := h.home.ReadDir("agents")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
+		agents, err := h.agents()
 		var out []plugin.Candidate
 		for _, a := range agents {
-			if a.IsDir() && !durable.Ignored(a.Name()) {
-				out = append(out, plugin.Candidate{Value: a.Name()})
-			}
+			out = append(out, plugin.Candidate{Value: a})
 		}
-		return out, nil
+		return out, err
+	case "trashed-session":
+		trashed, err := h.sessions.Trashed(ctx)
+		var out []plugin.Candidate
+		for _, t := range trashed {
+			out = append(out, plugin.Candidate{Value: t.Ref.ID, Help: t.Title})
+		}
+		return out, chat.StoreError(err)
 	case "model":
 		return h.modelCandidates(), nil
 	case "plugin":

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -218,20 +217,9 @@ func (o *GatewayOptions) server(c *Config) server.Options {
 		BodyLimit: c.Gateway.BodyLimit, Insecure: c.Gateway.Insecure, Grace: drainTime,
 	}
 	if c.Gateway.TLS != nil {
-		out.TLSCert, out.TLSKey = o.path(c.Gateway.TLS.Cert), o.path(c.Gateway.TLS.Key)
+		out.TLSCert, out.TLSKey = o.Host.path(c.Gateway.TLS.Cert), o.Host.path(c.Gateway.TLS.Key)
 	}
 	return out
-}
-
-// path is a file that the configuration names: a relative one lies in the home.
-func (o *GatewayOptions) path(name string) string {
-	if rest, ok := strings.CutPrefix(name, "~/"); ok && o.Host.UserHome != "" {
-		return filepath.Join(o.Host.UserHome, rest)
-	}
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(o.Host.Home, name)
 }
 
 // CheckGateway refuses the settings that [OpenGateway] would refuse, so that a
@@ -349,6 +337,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 		cancel    context.CancelFunc
 		beginning = make(chan struct{})
 	)
+	g.host.background.Go(func() { g.host.keepExpiring(g.serving) })
 	context.AfterFunc(g.serving, func() {
 		defer close(beginning)
 		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), stopTime)

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"sess/host/server"
 	"sess/host/supervise"
 	"sess/plugin"
+	"sess/plugin/upstream"
 	"sess/store/durable"
 	"sess/store/session"
 )
@@ -65,19 +68,31 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// path is a file that the configuration names: a relative one lies in the home.
+func (o *Options) path(name string) string {
+	if rest, ok := strings.CutPrefix(name, "~/"); ok && o.UserHome != "" {
+		return filepath.Join(o.UserHome, rest)
+	}
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(o.Home, name)
+}
+
 // Host is an open host. Safe for concurrent use. Close it.
 type Host struct {
-	opts     Options
-	log      *slog.Logger
-	logFile  *logFile
-	now      func() time.Time
-	build    string
-	home     durable.FS
-	sessions *session.Store
-	own      []*dispatch.Dispatcher
-	registry atomic.Pointer[registry] // never nil; Reload replaces it
-	events   *hub
-	live     *conversations
+	opts      Options
+	log       *slog.Logger
+	logFile   *logFile
+	now       func() time.Time
+	build     string
+	home      durable.FS
+	sessions  *session.Store
+	transport *http.Transport // of the requests to all models
+	own       []*dispatch.Dispatcher
+	registry  atomic.Pointer[registry] // never nil; Reload replaces it
+	events    *hub
+	live      *conversations
 
 	reloading sync.Mutex // held while the registry is replaced
 
@@ -85,6 +100,7 @@ type Host struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 	tidy       sync.Once
+	expiring   sync.Mutex // held while sessions expire
 
 	mu       sync.Mutex              // guards what follows
 	moves    map[string]*session.Ref // by request id
@@ -101,7 +117,7 @@ var _ plugin.Dispatcher = (*Host)(nil)
 // process is started before it is needed. A wrong configuration is refused.
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	h := &Host{
-		opts: opts, now: opts.Now,
+		opts: opts, now: opts.Now, transport: upstream.NewTransport(),
 		moves: map[string]*session.Ref{}, calls: map[string]int{}, mended: map[string][]string{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
 	}
 	if h.now == nil {
@@ -149,7 +165,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, homeError(opts.Home, err)
 	}
-	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters})
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters, Made: func(session.Ref) { h.expire() }})
 	if err != nil {
 		return nil, errors.Join(homeError(opts.Home, err), h.home.Close())
 	}
@@ -190,8 +206,8 @@ func (h *Host) Close(ctx context.Context) error {
 	defer stop()
 	h.live.close(ctx)   // its turns talk to the plugins,
 	h.background.Wait() // as does what runs in the background
+	errs := []error{h.sessions.Flush(ctx)}
 	h.end()
-	var errs []error
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	h.reloading.Lock() // no plugin is started any more
@@ -210,6 +226,7 @@ func (h *Host) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	h.background.Wait() // for the plugins that a reload has replaced
+	h.transport.CloseIdleConnections()
 	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
 }
 

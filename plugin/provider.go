@@ -82,7 +82,8 @@ type TurnRequest struct {
 	// empty.
 	System string
 	// History is the conversation, oldest item first. It ends with a user's
-	// message or with the results of tools. It is read from the disk and may be
+	// message or with the results of tools. An item without a role is one that
+	// nobody here knows how to tell. It is read from the disk and may be
 	// larger than memory: range over it once, before the first delta, and keep
 	// what is needed. An error ends it.
 	History iter.Seq2[transcript.HistoryItem, error]
@@ -108,12 +109,15 @@ const (
 	DeltaText    DeltaKind = "text"
 	DeltaThought DeltaKind = "thought"
 	DeltaTool    DeltaKind = "tool"
+	// DeltaNotice is a sentence for people about the answer, such as that the
+	// request is sent again; it is no part of what the model says.
+	DeltaNotice DeltaKind = "notice"
 )
 
 // Delta is one piece of an answer.
 type Delta struct {
 	Kind DeltaKind
-	Text string              // of a text or a thought: what to append
+	Text string              // of a text or a thought: what to append; of a notice: all of it
 	Call transcript.ToolCall // of a tool: the whole call
 }
 
@@ -139,11 +143,14 @@ type TurnResult struct {
 type TokenUsage struct {
 	InputTokens  int `json:"inputTokens"`
 	OutputTokens int `json:"outputTokens"`
+	// CachedTokens are those of the input that the provider still had from a
+	// request before.
+	CachedTokens int `json:"cachedTokens,omitempty"`
 }
 
 // Add returns the sum of both.
 func (u TokenUsage) Add(v TokenUsage) TokenUsage {
-	return TokenUsage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens}
+	return TokenUsage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.CachedTokens + v.CachedTokens}
 }
 
 // CompactRequest is what is to be made shorter.

@@ -46,8 +46,9 @@ type commandCases struct {
 
 // parityCases has for every verb of every command at least one case that works
 // and one that is refused. A new verb is a line or two here; the test fails
-// while they are missing. pkg is the folder of the plugin "note".
-func parityCases(pkg string) []commandCases {
+// while they are missing. pkg is the folder of the plugin "note", bundle a file
+// with a snapshot that was exported, and content what is in it.
+func parityCases(pkg, bundle, content string) []commandCases {
 	return []commandCases{
 		{"sess", []verbCase{
 			{`list`, `{}`, "", false},
@@ -144,6 +145,21 @@ func parityCases(pkg string) []commandCases {
 			{`verify`, `{}`, "", false},
 			{`verify v9`, `{"names":["v9"]}`, plugin.NotFound, false},
 
+			{`export v1`, `{"name":"v1"}`, "", false},
+			{`export v1 --format=markdown --mask-secrets`, `{"name":"v1","format":"markdown","maskSecrets":true}`, "", false},
+			{`export v1 --format=html`, `{"name":"v1","format":"html"}`, "", false},
+			{`export v1 --all`, `{"name":"v1","all":true}`, plugin.Usage, false},
+			{`export v9`, `{"name":"v9"}`, plugin.NotFound, false},
+			{`export v1 --format=pdf`, `{"name":"v1","format":"pdf"}`, plugin.Usage, false},
+			{`import '` + bundle + `' --name=brought`, `{"name":"brought","input":` + strconv.Quote(content) + `}`, "", false},
+			{`import '` + bundle + `' --name=brought`, `{"name":"brought","input":` + strconv.Quote(content) + `}`, "", false},
+			{`import '` + bundle + `' --name=v1`, `{"name":"v1","input":` + strconv.Quote(content) + `}`, plugin.Exists, true},
+			{`import '` + bundle + `' --name="a b"`, `{"name":"a b","input":` + strconv.Quote(content) + `}`, plugin.InvalidName, false},
+			{`search LAUNCH --of-session=talk`, `{"text":"LAUNCH","ofSession":"talk"}`, "", false},
+			{`search 'n[eo]wsletter' --regex --of-session=talk --limit=1`, `{"text":"n[eo]wsletter","regex":true,"ofSession":"talk","limit":1}`, "", false},
+			{`search "nobody said that" --of-session=talk --all-projects`, `{"text":"nobody said that","ofSession":"talk","allProjects":true}`, "", false},
+			{`search ""`, `{"text":""}`, plugin.Usage, false},
+
 			{`lod v1`, `{"name":"v1"}`, plugin.Usage, true},
 			{`new v1`, `{"name":"v1"}`, plugin.Exists, false},
 			{`fresh "a b"`, `{"name":"a b"}`, plugin.InvalidName, false},
@@ -157,6 +173,8 @@ func parityCases(pkg string) []commandCases {
 			{`use nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
 			{`ls`, `{}`, "", false},
 			{`list all`, `{"id":"all"}`, plugin.Usage, true},
+			{`list --limit=1`, `{"limit":1}`, "", false},
+			{`list --limit=0`, `{"limit":0}`, plugin.Usage, false},
 			{`notifications add "It is done" --id=n1 --kind=export`, `{"text":"It is done","id":"n1","kind":"export"}`, "", false},
 			{`notifications add "" --id=n2`, `{"text":"","id":"n2"}`, plugin.Usage, false},
 			{`notifications add x --id="two words"`, `{"text":"x","id":"two words"}`, plugin.InvalidName, false},
@@ -166,6 +184,20 @@ func parityCases(pkg string) []commandCases {
 			{`notifications acknowledge nosuch`, `{"ids":["nosuch"]}`, plugin.NotFound, false},
 			{`notifications acknowledge`, `{}`, plugin.Usage, false},
 			{`notifications acknowledge --all`, `{"all":true}`, "", false},
+		}},
+		{"messages", []verbCase{
+			{`list`, `{}`, "", false},
+			{`ls --count=1 --before=1`, `{"count":1,"before":1}`, "", false},
+			{`list --after=0`, `{"after":"0"}`, "", false},
+			{`list --count=0`, `{"count":0}`, plugin.Usage, false},
+			{`delete 1 -1 1`, `{"index":[1,-1,1]}`, "", false},
+			{`rm 0 7`, `{"index":[0,7]}`, plugin.NotFound, false},
+			{`delete -- -2`, `{"index":"[-2]"}`, plugin.NotFound, false},
+			{`remove --range=1:`, `{"range":"1:"}`, "", false},
+			{`del`, `{"index":[]}`, plugin.Usage, false},
+			{`delete 0 --range=:1`, `{"index":0,"range":":1"}`, plugin.Usage, false},
+			{`delete --range=1`, `{"range":"1"}`, plugin.Usage, false},
+			{`delete first`, `{"index":"first"}`, plugin.Usage, true},
 		}},
 		{"note", []verbCase{ // a plugin that the host knows nothing of
 			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
@@ -193,6 +225,21 @@ func parityCases(pkg string) []commandCases {
 			{`install '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
 			{`update '` + pkg + `/nosuch' --yes`, `{"package":` + strconv.Quote(pkg+"/nosuch") + `,"yes":true}`, plugin.NotFound, false},
 			{`update '` + pkg + `' --yes`, `{"package":` + strconv.Quote(pkg) + `,"yes":true}`, "", false},
+		}},
+		{"sessions", []verbCase{ // what changes the session comes last: tools know no such command
+			{`rename ` + parityTalk + ` "The launch"`, `{"id":"` + parityTalk + `","title":"The launch"}`, "", false},
+			{`rename ` + parityTalk + ` " "`, `{"id":"` + parityTalk + `","title":" "}`, plugin.Usage, false},
+			{`rename nosuch x`, `{"id":"nosuch","title":"x"}`, plugin.NotFound, false},
+			{`pin ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`pin nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`unpin ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`unpin nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
+			{`delete ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`delete ` + parityTalk, `{"id":"` + parityTalk + `"}`, plugin.NotFound, false},
+			{`list --trash`, `{"trash":true}`, "", false},
+			{`restore ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
+			{`restore ` + parityTalk, `{"id":"` + parityTalk + `"}`, plugin.NotFound, false},
+			{`restore ../x`, `{"id":"../x"}`, plugin.InvalidName, false},
 		}},
 	}
 }
@@ -251,7 +298,12 @@ func TestParity(t *testing.T) {
 	pkg := notePackage(t, nil)
 	template.askNobody()
 	template.do("--session="+parityTalk, "chat", "--message", "Let us plan the launch of our newsletter")
-	calls := parityCalls(t, pkg)
+	bundle := filepath.Join(t.TempDir(), "carried.sess.json")
+	elsewhere := newUser(t)
+	elsewhere.do("--session=other", "chat", "--message", "What was said elsewhere")
+	elsewhere.do("save", "carried", "--tags=from=elsewhere")
+	elsewhere.do("export", "carried", "--output="+bundle)
+	calls := parityCalls(t, pkg, bundle)
 
 	type surface struct {
 		name  string
@@ -336,15 +388,15 @@ func TestParity(t *testing.T) {
 }
 
 // parityCalls resolves the cases, and fails where a verb lacks one.
-func parityCalls(t *testing.T, pkg string) []parityCall {
+func parityCalls(t *testing.T, pkg, bundle string) []parityCall {
 	t.Helper()
-	u := newUser(t)
-	u.do("plugins", "install", "--yes", pkg)
-	manifest, err := os.ReadFile(filepath.Join(root, "plugin.json"))
+	content, err := os.ReadFile(bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := host.Open(t.Context(), host.Options{Home: u.home, Exe: u.bin, Builtins: [][]byte{manifest}, RuntimeDir: u.tmp, Environ: u.env})
+	u := newUser(t)
+	u.do("plugins", "install", "--yes", pkg)
+	h, err := host.Open(t.Context(), host.Options{Home: u.home, Exe: u.bin, Builtins: manifests(t), RuntimeDir: u.tmp, Environ: u.env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +415,7 @@ func parityCalls(t *testing.T, pkg string) []parityCall {
 
 	var calls []parityCall
 	seen := map[string]bool{} // "sess save", with " good" or " bad"
-	for _, group := range parityCases(pkg) {
+	for _, group := range parityCases(pkg, bundle, string(content)) {
 		spec := specs[group.command]
 		if spec == nil {
 			t.Fatalf("there are cases for %s, and no such command", group.command)
@@ -602,6 +654,11 @@ func (p *parityRun) http() {
 		if err != nil || status != want {
 			p.Errorf("%s: %v, status %d, want %d: %s", path, err, status, want, body)
 		}
+		if c.read() && c.verb.Output != "" && !json.Valid(body) { // a file of its own kind
+			if body, err = json.Marshal(strings.TrimSuffix(string(body), "\n")); err != nil {
+				p.Fatal(err)
+			}
+		}
 		o := typedOutcome(p.T, &c, string(body), "")
 		if c.read() && o.Code == "" {
 			o.Text = nil
@@ -642,6 +699,9 @@ func (p *parityRun) rpcWords() {
 	conn := p.dial(client.Options{Socket: p.gateway().Socket})
 	for _, c := range p.calls {
 		params := map[string]any{"argv": c.words}
+		if input, ok := c.fields(p.T, "")["input"]; ok {
+			params["input"] = input
+		}
 		if session := c.session(); session != "" {
 			params["session"] = session
 		}
@@ -666,7 +726,11 @@ func (p *parityRun) dispatch() {
 	a, _ := p.asker()
 	conn := p.dial(client.Options{URL: a.url, Token: a.token})
 	for _, c := range p.calls {
-		res, err := conn.Dispatch(p.Context(), plugin.Call{Argv: append([]string{c.spec.Command}, c.words...), Session: c.session()}, nil)
+		call := plugin.Call{Argv: append([]string{c.spec.Command}, c.words...), Session: c.session()}
+		if input, ok := c.fields(p.T, "")["input"].(string); ok {
+			call.Input = strings.NewReader(input)
+		}
+		res, err := conn.Dispatch(p.Context(), call, nil)
 		if err != nil {
 			p.addError(err)
 			continue
@@ -717,7 +781,7 @@ func normalValue(u *user, v any) any {
 	case map[string]any:
 		for key := range v {
 			switch key {
-			case "revision", "acknowledgedAt", "createdAt", "updatedAt":
+			case "revision", "acknowledgedAt", "createdAt", "updatedAt", "deletedAt", "expiresAt":
 				v[key] = "<" + key + ">"
 			case "pid": // a surface that works alone may have started no process yet
 				delete(v, key)
@@ -733,9 +797,10 @@ func normalText(u *user, s string) string {
 	s = strings.ReplaceAll(s, u.home, "<home>")
 	for _, n := range []struct{ pattern, with string }{
 		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uuid>"},
+		{`\b[0-9a-f]{64}\b`, "<sum>"},
 		{`\b\d{8}_[0-9a-f]{8}\b`, "<session>"},
 		{`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC)?`, "<time>"},
-		{`\bpre-(load|new)~[0-9TZ.-]+\w*`, "pre-$1~<time>"},
+		{`\bpre-(load|new|delete|compact)~[0-9TZ.-]+\w*`, "pre-$1~<time>"},
 		{`\b(now|\d+[smh] ago)`, "<ago>"},
 		{`--after=[-\w]{20,}`, "--after=<cursor>"},
 		{`\b(ready, process \d+|ready|stopped)\b`, "<state>"},

@@ -42,6 +42,9 @@ func StoreError(err error) error {
 		}
 		return out
 	}
+	if _, ok := errors.AsType[*session.TitleError](err); ok {
+		return code(plugin.Usage, "give it as in: sess sessions rename <id> \"The launch\"")
+	}
 	if e, ok := errors.AsType[*session.DeletedError](err); ok && e.Trashed {
 		return code(plugin.NotFound, "sess --project=%s sessions restore %s brings it back", e.Ref.Project, e.Ref.ID)
 	}
@@ -60,7 +63,7 @@ func StoreError(err error) error {
 	case errors.Is(err, session.ErrNewer):
 		return code(plugin.NewerFormat, "use the newer version of this program that wrote it")
 	case errors.Is(err, session.ErrExists):
-		return code(plugin.Exists, "choose another id")
+		return code(plugin.Exists, "choose another id, or delete the one that is there")
 	case errors.Is(err, session.ErrVoid):
 		return code(plugin.Conflict, "repeat the command")
 	case errors.Is(err, session.ErrDamaged):

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,14 +44,15 @@ type turn struct {
 	log      *session.TurnLog
 	logError error // the first one: people are told once
 
-	message    transcript.Message // what the model says; the last one of the session
-	activities []transcript.Activity
-	firstOpen  int             // index of activities[0] in the session's list
-	stored     int             // how many of the activities are in the list
-	content    strings.Builder // of the message
-	said       int             // where in content the answer to this request begins
-	usage      models.Usage
-	queue      []queued
+	message      transcript.Message // what the model says; the last one of the session
+	activities   []transcript.Activity
+	firstOpen    int             // index of activities[0] in the session's list
+	stored       int             // how many of the activities are in the list
+	content      strings.Builder // of the message
+	said         int             // where in content the answer to this request begins
+	usage        models.Usage
+	modelNotices []string // of the model
+	queue        []queued
 }
 
 // turn runs one turn, then what the model queued for its end, and tells the
@@ -184,30 +186,8 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 // log takes the place of the log it was mended from. What the model had said
 // becomes part of what it knows, as after an interruption.
 func (t *turn) recover(ctx context.Context) error {
-	last := t.live.Doc.List(transcript.ListMessages).Records - 1
-	for m, err := range decode[transcript.Message](t.live, transcript.ListMessages, last) {
-		if err != nil {
-			return err
-		}
-		if m.Role != transcript.RoleAgent || m.Status != transcript.StatusError {
-			continue
-		}
-		rest := m.Content
-		answer, asked, err := t.lastAnswer()
-		if err != nil {
-			return err
-		}
-		for _, item := range answer {
-			if item.Role == transcript.RoleAssistant && item.Content != "" {
-				rest = strings.TrimPrefix(strings.TrimPrefix(rest, item.Content), separator)
-			}
-		}
-		if rest == "" || !asked {
-			continue
-		}
-		if err := t.remember(transcript.HistoryItem{Role: transcript.RoleAssistant, Content: rest, MessageID: m.ID}); err != nil {
-			return err
-		}
+	if err := t.live.Recall(); err != nil {
+		return err
 	}
 	return t.commit(ctx)
 }
@@ -217,7 +197,7 @@ func (t *turn) describe(text string) error {
 	var title string
 	_ = json.Unmarshal(t.live.Get("title"), &title)
 	var err error
-	if title == "" || title == t.ref.ID || title == defaultTitle {
+	if !t.live.Titled() && (title == "" || title == t.ref.ID || title == defaultTitle) {
 		line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 		err = t.live.Set("title", cut(line, titleRunes))
 	}
@@ -284,6 +264,11 @@ func (t *turn) delta(d models.Delta) {
 	case models.DeltaThought:
 		t.event(session.EventThoughtDelta, map[string]any{"text": d.Text})
 		t.out.Event(Event{Kind: EventThought, Turn: t.id, Text: d.Text})
+	case models.DeltaNotice:
+		if !slices.Contains(t.modelNotices, d.Text) { // the next request may meet the same
+			t.modelNotices = append(t.modelNotices, d.Text)
+			t.notice(d.Text)
+		}
 	case models.DeltaTool: // it is told when it starts
 	}
 }
@@ -298,9 +283,11 @@ func (t *turn) end(ctx context.Context, cause error) error {
 	defer cancel()
 	status := transcript.StatusComplete
 	t.live.Status, t.live.ActiveRun = session.StatusIdle, nil
+	if cause == nil || t.usage != (models.Usage{}) {
+		t.event(session.EventUsage, t.usage)
+	}
 	switch {
 	case cause == nil:
-		t.event(session.EventUsage, t.usage)
 		t.event(session.EventRunFinished, nil)
 	case cancelled:
 		if t.content.Len() == 0 {
@@ -397,26 +384,6 @@ func (t *turn) historyFor(provider string, from int) iter.Seq2[transcript.Histor
 			}
 		}
 	}
-}
-
-// lastAnswer is what the model knows of what followed the last question; asked is
-// false where there was none. It looks from the end, as far as it has to.
-func (t *turn) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
-	const step = 64
-	itself := transcript.CompactionOf(t.live.Doc.Header).Provider // who is told the items as they are
-	for from := t.live.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
-		from = max(0, from-step)
-		answer = nil
-		for item, err := range t.historyFor(itself, from) {
-			if err != nil {
-				return nil, false, err
-			}
-			if answer = append(answer, item); item.Role == transcript.RoleUser {
-				answer, asked = nil, true
-			}
-		}
-	}
-	return answer, asked, nil
 }
 
 // adoptMessages makes history of the messages of a session that another program

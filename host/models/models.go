@@ -2,7 +2,9 @@ package models
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -38,29 +40,60 @@ const (
 	DeltaText    = plugin.DeltaText
 	DeltaThought = plugin.DeltaThought
 	DeltaTool    = plugin.DeltaTool
+	DeltaNotice  = plugin.DeltaNotice
 )
 
 // Default is the model that is used when none is named.
 const Default = "offline/echo"
 
-// Config is the part of the configuration that is about models. The zero value
-// knows the offline model only.
+// Config is the part of the configuration that is about models, and what models
+// need of the program. The zero value knows the built-in providers only.
 type Config struct {
 	// Default is the model for conversations that name none; empty means
 	// [Default].
 	Default string `json:"default,omitempty"`
-	// Providers are the configured providers by id.
+	// Providers are the configured providers by id. One of a built-in id takes
+	// that one's place.
 	Providers map[string]Provider `json:"providers,omitempty"`
+
 	// Pace is the pause after each word of the offline model; 0 means none.
 	Pace time.Duration `json:"-"`
+	// Getenv is where keys may be found; nil is an empty environment.
+	Getenv func(string) string `json:"-"`
+	// Path makes the path of a key file, as it is configured, an absolute one; nil
+	// leaves it.
+	Path func(string) string `json:"-"`
+	// Transport sends the requests of all models; nil means one for each model.
+	Transport http.RoundTripper `json:"-"`
 }
 
 // Provider is one configured provider.
 type Provider struct {
 	// Kind is the name of a [Kind].
 	Kind string `json:"kind"`
+	// BaseURL is where the provider's API is; empty means that of the kind.
+	BaseURL string `json:"baseURL,omitempty"`
+	// APIKeyEnv and APIKeyFile say where the key is; the file counts first. Without
+	// either a provider at the kind's own address has the kind's usual variable,
+	// and one elsewhere gets no key.
+	APIKeyEnv  string `json:"apiKeyEnv,omitempty"`
+	APIKeyFile string `json:"apiKeyFile,omitempty"`
 	// Model is used where only the provider's id is given.
 	Model string `json:"model,omitempty"`
+	// MaxTokens bounds an answer; 0 leaves it to the kind or the provider.
+	MaxTokens int `json:"maxTokens,omitempty"`
+	// ContextWindow is how many tokens the model can read and write at a time;
+	// people are told when a conversation has nearly filled it. 0 means unknown.
+	ContextWindow int `json:"contextWindow,omitempty"`
+	// TimeoutSeconds bounds an answer, IdleTimeoutSeconds the silence before and
+	// within it; 0 is no bound. MaxRetries is how often a request is sent again. nil
+	// means the default of [upstream.Options].
+	TimeoutSeconds     *int `json:"timeoutSeconds,omitempty"`
+	IdleTimeoutSeconds *int `json:"idleTimeoutSeconds,omitempty"`
+	MaxRetries         *int `json:"maxRetries,omitempty"`
+	// Parameters are more members of each request, as the provider documents
+	// them.
+	Parameters map[string]json.RawMessage `json:"parameters,omitempty"`
 }
 
 // Kind is a way of talking to a provider.
@@ -72,7 +105,24 @@ type Kind struct {
 
 // Kinds lists what this version can talk to.
 func Kinds() []Kind {
-	return []Kind{{Name: "offline", Open: openOffline}}
+	return []Kind{
+		{Name: "offline", Open: openOffline},
+		{Name: "openai", Open: openOpenAI},
+		{Name: "anthropic", Open: openAnthropic},
+	}
+}
+
+// All returns the providers by id: the configured ones, and those that need no
+// configuration.
+func (c Config) All() map[string]Provider {
+	all := map[string]Provider{
+		"offline":   {Kind: "offline", Model: "echo"},
+		"openai":    {Kind: "openai"},
+		"anthropic": {Kind: "anthropic"},
+		"ollama":    {Kind: "openai", BaseURL: "http://localhost:11434/v1"},
+	}
+	maps.Copy(all, c.Providers)
+	return all
 }
 
 // Open makes the model with a name "<provider>/<model>", or "<provider>" for
@@ -86,8 +136,7 @@ func Open(name string, c Config) (Model, error) {
 		name = Default
 	}
 	id, model, _ := strings.Cut(name, "/")
-	providers := map[string]Provider{"offline": {Kind: "offline", Model: "echo"}}
-	maps.Copy(providers, c.Providers)
+	providers := c.All()
 	p, ok := providers[id]
 	if !ok {
 		return nil, plugin.Errorf(plugin.Usage, "model %q: there is no provider %q", name, id).

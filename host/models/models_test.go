@@ -48,8 +48,8 @@ func TestOpen(t *testing.T) {
 		{"a whole name", "bare/echo", config, "bare/echo", ""},
 		{"a provider without a model", "bare", config, "", `model "bare" names no model of the provider bare; write bare/<model>`},
 		{"an unknown model", "offline/opus", config, "", `model offline/opus: the offline provider has no model "opus"; use offline/echo`},
-		{"an unknown provider", "nope/x", config, "", `model "nope/x": there is no provider "nope"; the providers are bare, cloud, desk, offline`},
-		{"an unknown kind", "cloud", config, "", `models.providers.cloud.kind: unknown kind "telepathy"; the kinds are offline`},
+		{"an unknown provider", "nope/x", config, "", `model "nope/x": there is no provider "nope"; the providers are anthropic, bare, cloud, desk, offline, ollama, openai`},
+		{"an unknown kind", "cloud", config, "", `models.providers.cloud.kind: unknown kind "telepathy"; the kinds are offline, openai, anthropic`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {

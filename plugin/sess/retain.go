@@ -16,8 +16,10 @@ import (
 type liveSession struct {
 	Project  string `json:"projectId"`
 	ID       string `json:"id"`
+	Title    string `json:"title"`
 	Active   bool   `json:"active"`
-	Selected string `json:"selected"` // id of the snapshot shown instead of it
+	Selected string `json:"selected"`  // id of the snapshot shown instead of it
+	Updated  int64  `json:"updatedAt"` // epoch milliseconds
 }
 
 // liveSessions asks the host for its sessions. Without an answer nothing is

@@ -19,6 +19,7 @@ func (p *Plugin) commands() dispatch.Command {
 		saveVerb(), loadVerb(), listVerb(), newVerb(), copyVerb(), renameVerb(), deleteVerb(),
 		viewVerb(), selectVerb(), deselectVerb(), selectedVerb(), pinVerb(), unpinVerb(), tagVerb(), undoVerb(), redoVerb(),
 		trashListVerb(), trashRestoreVerb(), trashEmptyVerb(), pruneVerb(), verifyVerb(),
+		exportVerb(), importVerb(), searchVerb(),
 		opOpenVerb(), opCloseVerb(), opWithdrawVerb(),
 	}
 	command := dispatch.Command{

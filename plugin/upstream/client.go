@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -229,9 +230,7 @@ func (c *Client) exchange(ctx context.Context, req Request, key string, reader R
 	if err != nil {
 		return err
 	}
-	for name, values := range c.opts.Header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, c.opts.Header)
 	r.Header.Set("Accept", "text/event-stream, application/json")
 	r.Header.Set("User-Agent", "sess")
 	if req.Body != nil {

@@ -92,7 +92,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 // inWords is a pause as people read it.
 func inWords(d time.Duration) string {
-	if d < 10*time.Second {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()

@@ -2,13 +2,14 @@ package session
 
 import (
 	"encoding/json"
-	"slices"
+	"math"
 
 	"sess/store/transcript"
 )
 
 // spoken is what the model is told of a message that people see.
 type spoken struct {
+	at      int // in the list of messages
 	id      string
 	role    transcript.Role
 	content string
@@ -19,25 +20,32 @@ func (l *Live) spoken() ([]spoken, error) {
 	list := l.Doc.List(transcript.ListMessages)
 	all := make([]spoken, 0, list.Records)
 	show := showing(shownMessage)
+	at := -1
 	for r, err := range list.All(l.load, 0, list.Records) {
 		if err != nil {
 			return nil, err
 		}
+		at++
 		var m transcript.Message
 		if shown, _ := show(r); shown == nil || json.Unmarshal(shown, &m) != nil {
 			continue
 		}
-		all = append(all, spoken{m.ID, m.Role, m.Content})
+		all = append(all, spoken{at, m.ID, m.Role, m.Content})
 	}
 	return all, nil
 }
 
+// same reports whether the model is told the same of both.
+func (s spoken) same(o spoken) bool {
+	return s.id == o.id && s.role == o.role && s.content == o.content
+}
+
 // historyFollows makes what the model knows fit the messages, which were before
-// at first. What was added is added. From the first turn on in which a message was
+// at first, in the document old. What was added is added. From the first turn on in which a message was
 // changed, moved or removed, history is made anew of the messages, and the
 // provider's own state is dropped: it is of another conversation. Without a
 // history there is none to follow: the next turn makes it of the messages.
-func (l *Live) historyFollows(before []spoken) error {
+func (l *Live) historyFollows(old *transcript.Document, before []spoken) error {
 	history := l.Doc.List(transcript.ListHistory)
 	if history.Records == 0 {
 		return nil
@@ -47,14 +55,14 @@ func (l *Live) historyFollows(before []spoken) error {
 		return err
 	}
 	turn := 0 // the first message that differs
-	for turn < min(len(before), len(now)) && before[turn] == now[turn] {
+	for turn < min(len(before), len(now)) && before[turn].same(now[turn]) {
 		turn++
 	}
 	if turn < len(before) {
 		for turn > 0 && before[turn].role != transcript.RoleUser {
 			turn--
 		}
-		cut, turn, err := l.historyOf(before, turn)
+		cut, turn, err := l.historyOf(old, before, turn)
 		if err != nil {
 			return err
 		}
@@ -66,54 +74,28 @@ func (l *Live) historyFollows(before []spoken) error {
 	return l.Append(transcript.ListHistory, told(now[turn:])...)
 }
 
-// historyOf is where in history the turn that begins with a message begins. Where
-// that cannot be told, or is in what was compacted, both are the very beginning.
-func (l *Live) historyOf(messages []spoken, turn int) (item, from int, err error) {
-	var compaction struct {
-		Range transcript.Range `json:"range"`
+// historyOf is where in history the share of the messages from one on begins, as
+// they and history were in old. Where that is in what was compacted, both are the
+// very beginning.
+func (l *Live) historyOf(old *transcript.Document, messages []spoken, turn int) (item, from int, err error) {
+	switch at := messages[turn].at; {
+	case at < transcript.CompactionOf(old.Header).Messages():
+		return 0, 0, l.Set(keyCompaction, nil)
+	case turn > 0:
+		item, err := transcript.HistoryOf(old, l.load, at)
+		return item, turn, err
 	}
-	if raw := l.Get(keyCompaction); raw != nil {
-		if json.Unmarshal(raw, &compaction) != nil || compaction.Range.End == nil || turn < *compaction.Range.End {
-			return 0, 0, l.Set(keyCompaction, nil)
-		}
-	}
-	users, ids := 0, make(map[string]bool) // questions and messages from the turn on
-	for _, m := range messages[turn:] {
-		ids[m.id] = true
-		if m.role == transcript.RoleUser {
-			users++
-		}
-	}
-	list := l.Doc.List(transcript.ListHistory)
-	var asked []int // where the questions are
-	byID, system, i := -1, 0, 0
-	for r, err := range list.All(l.load, 0, list.Records) {
+	// What a conversation begins with was not said by anybody in it.
+	for h, err := range transcript.History(old, l.load, "", 0, math.MaxInt) {
 		if err != nil {
 			return 0, 0, err
 		}
-		var h transcript.HistoryItem
-		if json.Unmarshal(r, &h) == nil {
-			switch {
-			case h.Role == transcript.RoleSystem && system == i:
-				system++
-			case h.Role == transcript.RoleUser:
-				asked = append(asked, i)
-			}
-			if byID < 0 && ids[h.MessageID] {
-				byID = i
-			}
+		if h.Role != transcript.RoleSystem {
+			break
 		}
-		i++
+		item++
 	}
-	switch {
-	case turn == 0:
-		return system, 0, nil
-	case byID >= 0 && (users == 0 || slices.Contains(asked, byID)):
-		return byID, turn, nil
-	case users > 0 && users <= len(asked):
-		return asked[len(asked)-users], turn, nil
-	}
-	return system, 0, nil
+	return item, 0, nil
 }
 
 // told are the items of history that say what messages say.

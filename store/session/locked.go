@@ -223,6 +223,7 @@ func (k *Locked) create(ctx context.Context, l *Live) (*Live, error) {
 		return nil, err
 	}
 	*l = *next
+	k.store.made(k.ref)
 	return l, nil
 }
 

@@ -24,6 +24,7 @@ type Meta struct {
 	CreatedAt    int64 `json:"createdAt"`
 	LastActiveAt int64 `json:"lastActiveAt"`          // it was opened last
 	ActivatedAt  int64 `json:"activatedAt,omitempty"` // it was opened first
+	Pinned       bool  `json:"pinned,omitempty"`      // it never expires
 }
 
 const (
@@ -66,19 +67,48 @@ func (s *Store) SaveManifest(ctx context.Context, m Manifest) error {
 // and its session_meta.json says since when. A session without a file is a
 // *NotFoundError. No lock of the session is needed: it may be in a turn.
 func (s *Store) Activate(ctx context.Context, ref Ref) error {
-	there, err := s.Exists(ref)
-	if err != nil {
+	if err := ref.check(); err != nil {
 		return err
 	}
-	if !there {
-		return &NotFoundError{Ref: ref}
-	}
 	return s.small(ctx, func() error {
+		if err := s.mustExist(ref); err != nil {
+			return err
+		}
 		if err := s.setManifest(ctx, Manifest{LastProjectID: ref.Project, LastSessionID: ref.ID}); err != nil {
 			return err
 		}
 		return s.touchMeta(ref)
 	})
+}
+
+// Pin keeps a session from expiring, or with false lets it expire again, durably.
+// That is of the session alone: no load brings back what it was. A session without
+// a file is a *NotFoundError. It may be in a turn.
+func (s *Store) Pin(ctx context.Context, ref Ref, on bool) error {
+	if err := ref.check(); err != nil {
+		return err
+	}
+	return s.small(ctx, func() error {
+		if err := s.mustExist(ref); err != nil {
+			return err
+		}
+		m, err := s.Meta(ref)
+		if err != nil || m.Pinned == on {
+			return err
+		}
+		m.Pinned = on
+		return s.writeSmall(ref, metaFile, m)
+	})
+}
+
+// mustExist is a *NotFoundError for a session that has no file. Under the lock of
+// the small files none goes that is there.
+func (s *Store) mustExist(ref Ref) error {
+	there, err := s.Exists(ref)
+	if err == nil && !there {
+		err = &NotFoundError{Ref: ref}
+	}
+	return err
 }
 
 // setManifest replaces the manifest. Before it turns away from a session, it

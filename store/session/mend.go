@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 
 	"sess/store/transcript"
@@ -146,4 +147,51 @@ func (s *Store) turnTexts(ctx context.Context, ref Ref) (map[string]string, erro
 		texts[id] = b.String()
 	}
 	return texts, nil
+}
+
+// Recall makes the part of an answer that was mended after a turn that died part
+// of what the model knows, as it is after an interruption. Read keeps it from
+// history, so that what is saved of the session stays what was stored.
+func (l *Live) Recall() error {
+	list := l.Doc.List(transcript.ListMessages)
+	var m transcript.Message
+	for r, err := range list.All(l.load, list.Records-1, list.Records) {
+		if err != nil {
+			return err
+		}
+		if json.Unmarshal(r, &m) != nil || m.Role != transcript.RoleAgent || m.Status != transcript.StatusError {
+			return nil
+		}
+	}
+	answer, asked, err := l.lastAnswer()
+	if err != nil || !asked {
+		return err
+	}
+	rest := m.Content
+	for _, item := range answer {
+		if item.Role == transcript.RoleAssistant && item.Content != "" {
+			rest = strings.TrimLeft(strings.TrimPrefix(rest, item.Content), "\n")
+		}
+	}
+	return l.Append(transcript.ListHistory, told([]spoken{{id: m.ID, role: m.Role, content: rest}})...)
+}
+
+// lastAnswer is what the model knows of what followed the last question; asked is
+// false where there was none. It looks from the end, as far as it has to.
+func (l *Live) lastAnswer() (answer []transcript.HistoryItem, asked bool, err error) {
+	const step = 64
+	itself := transcript.CompactionOf(l.Doc.Header).Provider // who is told the items as they are
+	for from := l.Doc.List(transcript.ListHistory).Records; from > 0 && !asked; {
+		from = max(0, from-step)
+		answer = nil
+		for item, err := range transcript.History(&l.Doc, l.load, itself, from, math.MaxInt) {
+			if err != nil {
+				return nil, false, err
+			}
+			if answer = append(answer, item); item.Role == transcript.RoleUser {
+				answer, asked = nil, true
+			}
+		}
+	}
+	return answer, asked, nil
 }

@@ -70,12 +70,8 @@ func (s *Store) SaveSession(ctx context.Context, object json.RawMessage, base *i
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, k.Unlock()) }()
-	selected, err := s.Selected(in.ref)
-	if err != nil {
+	if err := s.refuseSelected(in.ref); err != nil {
 		return 0, err
-	}
-	if selected != "" {
-		return 0, &ReadOnlyError{Ref: in.ref, Snapshot: selected}
 	}
 	return k.save(ctx, in)
 }
@@ -241,6 +237,18 @@ func parseSave(object json.RawMessage) (*saved, error) {
 // merge takes over what a client has changed, and reports whether that is
 // anything. Without a revision it refuses what is more than an addition.
 func (l *Live) merge(in *saved) (changed bool, err error) {
+	if l.Interrupted {
+		// What is written here is no turn that died any more.
+		if err := l.Recall(); err != nil {
+			return false, err
+		}
+	}
+	if in.messages != nil && in.base != nil {
+		if changed, err = l.removeUnsent(in.messages); err != nil {
+			return false, err
+		}
+	}
+	old := l.Doc.Clone()
 	before, err := l.spoken()
 	if err != nil {
 		return false, err
@@ -271,13 +279,44 @@ func (l *Live) merge(in *saved) (changed bool, err error) {
 	if replaced && in.base == nil {
 		return false, &ConflictError{Ref: l.Ref, Have: l.Revision, Want: NoRevision}
 	}
-	if err := l.historyFollows(before); err != nil {
+	if err := l.historyFollows(old, before); err != nil {
 		return false, err
 	}
 	if in.updatedAt > l.UpdatedAt {
 		l.updatedAt, changed = in.updatedAt, true
 	}
 	return changed, nil
+}
+
+// removeUnsent takes out the messages that a client was shown and does not send,
+// with their activities and their share of history.
+func (l *Live) removeUnsent(sent []json.RawMessage) (changed bool, err error) {
+	ids := make(map[string]bool, len(sent))
+	for _, v := range sent {
+		if shown, id := shownMessage(v); shown != nil {
+			ids[id] = true
+		}
+	}
+	list, show := l.Doc.List(keyMessages), showing(shownMessage)
+	var gone []int
+	i := 0
+	for r, err := range list.All(l.load, 0, list.Records) {
+		if err != nil {
+			return false, err
+		}
+		if shown, id := show(r); shown != nil && !ids[id] {
+			gone = append(gone, i)
+		}
+		i++
+	}
+	if len(gone) == 0 {
+		return false, nil
+	}
+	doc := l.Doc.Clone()
+	if _, err := transcript.RemoveMessages(doc, l.load, l.seal, gone); err != nil {
+		return false, err
+	}
+	return true, l.adopt(doc)
 }
 
 // mergeFields takes over what is in no list; lost is set where something gave

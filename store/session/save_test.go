@@ -193,6 +193,11 @@ func TestHistoryFollowsWhatClientsChange(t *testing.T) {
 		{"last answer", func(o object) { o.item("messages", 3)["content"] = "4" }, append(whole[:5:5], "user m3 three", "assistant m4 4"), false},
 		{"first question", func(o object) { o.item("messages", 0)["content"] = "1" }, []string{"system  be nice", "user m1 1", "assistant m2 two", "user m3 three", "assistant m4 four"}, false},
 		{"an answer removed", func(o object) { o["messages"] = o.list("messages")[:3] }, append(whole[:5:5], "user m3 three"), false},
+		{"a turn removed", func(o object) { o["messages"] = o.list("messages")[2:] }, []string{whole[0], whole[5], whole[6]}, false},
+		{"a question removed, an answer changed", func(o object) {
+			o["messages"] = []any{o.list("messages")[0], o.list("messages")[1], o.list("messages")[3]}
+			o.item("messages", 2)["content"] = "4"
+		}, []string{whole[0], whole[1], "assistant m2 two", "assistant m4 4"}, false},
 		{"all removed", func(o object) { o["messages"] = []any{} }, whole[:1], false},
 	} {
 		for _, known := range []bool{true, false} {

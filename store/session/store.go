@@ -28,6 +28,9 @@ type Options struct {
 	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
 	// choose.
 	ChunkWriters int
+	// Made is told of each session that was made here; nil is nobody. It must not
+	// wait for the session.
+	Made func(Ref)
 }
 
 // Store is a folder of live sessions. It is safe for concurrent use, also by
@@ -38,6 +41,7 @@ type Store struct {
 	chunks *chunk.Store
 	now    func() time.Time
 	log    *slog.Logger
+	made   func(Ref)
 	queue  queue
 }
 
@@ -57,6 +61,9 @@ func Open(dir string, o Options) (*Store, error) {
 	s := &Store{now: o.Now, log: o.Logger}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.made = o.Made; s.made == nil {
+		s.made = func(Ref) {}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

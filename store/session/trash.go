@@ -43,7 +43,9 @@ type Trashed struct {
 	Why       string
 	Problem   string // why it cannot be read; empty: it can
 
-	entry string // its folder in the trash
+	// Entry names this one of several of the same session; a later one has a larger
+	// name.
+	Entry string
 }
 
 // trashedJSON is the record of a session in the trash.
@@ -190,7 +192,7 @@ func (s *Store) trashed(ref Ref) ([]Trashed, error) {
 
 // inTrash reports whether the file of an entry is in the trash.
 func (s *Store) inTrash(t Trashed) bool {
-	there, err := durable.Exists(s.fs, t.entry+"/"+trashSession)
+	there, err := durable.Exists(s.fs, t.Entry+"/"+trashSession)
 	return there || err != nil
 }
 
@@ -227,11 +229,11 @@ func (s *Store) trashEntries(ctx context.Context, prefix string) ([]Trashed, err
 		}
 		list = append(list, Trashed{
 			Ref: ref, Title: r.Title, Messages: r.Messages, Bytes: r.Bytes,
-			UpdatedAt: r.UpdatedAt, DeletedAt: r.DeletedAt, Why: r.Why, Problem: r.Problem, entry: entry,
+			UpdatedAt: r.UpdatedAt, DeletedAt: r.DeletedAt, Why: r.Why, Problem: r.Problem, Entry: entry,
 		})
 	}
 	slices.SortFunc(list, func(a, b Trashed) int {
-		return cmp.Or(cmp.Compare(b.DeletedAt, a.DeletedAt), cmp.Compare(a.entry, b.entry))
+		return cmp.Or(cmp.Compare(b.DeletedAt, a.DeletedAt), cmp.Compare(b.Entry, a.Entry))
 	})
 	return list, nil
 }
@@ -267,7 +269,7 @@ func (s *Store) Restore(ctx context.Context, ref Ref) (err error) {
 	if len(found) == 0 {
 		return &NotFoundError{Ref: ref}
 	}
-	if err := k.fromTrash(context.WithoutCancel(ctx), found[0].entry); err != nil {
+	if err := k.fromTrash(context.WithoutCancel(ctx), found[0].Entry); err != nil {
 		return fmt.Errorf("restore session %s: %w", ref, err)
 	}
 	return nil
@@ -348,7 +350,7 @@ func (s *Store) EmptyTrash(ctx context.Context, before time.Time) (n int, err er
 		}
 		err := s.ifFree(ctx, t.Ref, func() error { // whoever restores it holds the lock
 			n++
-			return s.dropEntry(t.entry)
+			return s.dropEntry(t.Entry)
 		})
 		if err != nil {
 			return n, fmt.Errorf("empty the trash: session %s: %w", t.Ref, err)
@@ -371,7 +373,7 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 }
 
 func (s *Store) sweepEntry(ctx context.Context, t Trashed) error {
-	logs, err := durable.Exists(s.fs, t.entry+"/"+trashLogs)
+	logs, err := durable.Exists(s.fs, t.Entry+"/"+trashLogs)
 	if err != nil || logs && s.inTrash(t) {
 		return err
 	}
@@ -391,9 +393,9 @@ func (s *Store) sweepEntry(ctx context.Context, t Trashed) error {
 	switch {
 	case err != nil:
 	case !s.inTrash(t):
-		err = s.removeAll(t.entry)
+		err = s.removeAll(t.Entry)
 	case !session:
-		err = k.logsToTrash(t.entry)
+		err = k.logsToTrash(t.Entry)
 	}
 	return errors.Join(err, k.Unlock())
 }

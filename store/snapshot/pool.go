@@ -626,5 +626,12 @@ func (p *Pool) Check(ctx context.Context, s *Snapshot, progress Progress) error 
 // Plain returns a chunk's plain bytes, checked by SHA-256.
 func (p *Pool) Plain(id transcript.ID) ([]byte, error) { return p.chunks.Plain(id) }
 
+// PlainFrame returns the plain bytes of a stored chunk, of this store or another
+// one, checked by SHA-256.
+func PlainFrame(id transcript.ID, frame []byte) ([]byte, error) {
+	_, plain, err := chunk.Decode(id, frame)
+	return plain, err
+}
+
 // Frame returns a chunk as it is stored, checked by its fast checksum.
 func (p *Pool) Frame(id transcript.ID) ([]byte, error) { return p.chunks.Frame(id) }

@@ -136,21 +136,47 @@ func (w *Writer) Add(id transcript.ID, frame []byte) error {
 		if err != nil {
 			return err
 		}
-		refs, err := transcript.DecodeIndex(plain)
-		if err != nil {
-			return fmt.Errorf("index chunk %s: %w", id, err)
-		}
-		for _, r := range refs {
-			if r.ID != "" {
-				w.children[id] = append(w.children[id], r.ID)
-			}
-			w.children[id] = append(w.children[id], r.IDs...)
+		if err := w.adopt(id, plain); err != nil {
+			return err
 		}
 	}
 	if err := w.batch.AddFrame(id, frame); err != nil {
 		return err
 	}
 	w.added[id] = true
+	return nil
+}
+
+// adopt notes the children of an index chunk.
+func (w *Writer) adopt(id transcript.ID, plain []byte) error {
+	refs, err := transcript.DecodeIndex(plain)
+	if err != nil {
+		return fmt.Errorf("index chunk %s: %w", id, err)
+	}
+	for _, r := range refs {
+		if r.ID != "" {
+			w.children[id] = append(w.children[id], r.ID)
+		}
+		w.children[id] = append(w.children[id], r.IDs...)
+	}
+	return nil
+}
+
+// Seal takes a chunk of a list that is being made; it is a transcript.Sealer. The
+// chunk becomes part of the pool with the next Save.
+func (w *Writer) Seal(c transcript.Sealed) error {
+	if w.added[c.ID] {
+		return nil
+	}
+	if c.Kind == transcript.KindIndex {
+		if err := w.adopt(c.ID, c.Plain); err != nil {
+			return err
+		}
+	}
+	if err := w.batch.Seal(c); err != nil {
+		return err
+	}
+	w.added[c.ID] = true
 	return nil
 }
 
@@ -181,6 +207,9 @@ type SaveRequest struct {
 	// Patience is how long Save waits for somebody who holds the names lock; 0 is
 	// as long as every other change does, 15 seconds.
 	Patience time.Duration
+	// Imported marks a snapshot that was made elsewhere: it keeps its times and,
+	// unless it replaces another one, its id.
+	Imported bool
 	// Op says who asked, for the record of an overwrite.
 	Op *OpInfo
 	// BackupFor makes the snapshot the backup of an open operation: the record
@@ -361,10 +390,19 @@ func (p *Pool) compose(r SaveRequest, old slot) (slot, error) {
 		r.MergeMeta(was, m)
 		*m = m.Clone() // what it put there may be somebody's
 	}
-	m.ID, m.UpdatedAt = newID(), p.now()
-	m.CreatedAt = m.UpdatedAt
+	if !r.Imported || m.ID == "" {
+		m.ID = newID()
+	}
+	if !r.Imported || m.UpdatedAt.IsZero() {
+		m.UpdatedAt = p.now()
+	}
+	if !r.Imported || m.CreatedAt.IsZero() {
+		m.CreatedAt = m.UpdatedAt
+	}
 	if was != nil {
-		m.CreatedAt = was.CreatedAt
+		if !r.Imported {
+			m.CreatedAt = was.CreatedAt
+		}
 		if was.ID != "" {
 			m.ID = was.ID
 		}
