@@ -798,7 +798,7 @@ func normalText(u *user, s string) string {
 	for _, n := range []struct{ pattern, with string }{
 		// In a chat, people are told what to type there.
 		{`(^|[ (])/sess (\w)`, "${1}sess $2"},
-		{`(^|[ (])/(sessions|plugins) (\w)`, "${1}sess $2 $3"},
+		{`(^|[ (])/([a-z]+) (\w)`, "${1}sess $2 $3"},
 		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uuid>"},
 		{`\b[0-9a-f]{64}\b`, "<sum>"},
 		{`\b\d{8}_[0-9a-f]{8}\b`, "<session>"},
