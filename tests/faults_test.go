@@ -60,6 +60,12 @@ func openRig(t *testing.T, home string, open durable.OpenFunc, now time.Time) (*
 // openRigAt is openRig with a clock that need not stand still.
 func openRigAt(t *testing.T, home string, open durable.OpenFunc, clock func() time.Time) (*rig, error) {
 	t.Helper()
+	return openRigWith(t, home, open, clock, actions.New("test"))
+}
+
+// openRigWith is openRigAt with a plugin session-actions.
+func openRigWith(t *testing.T, home string, open durable.OpenFunc, clock func() time.Time, deleting plugin.Plugin) (*rig, error) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +74,7 @@ func openRigAt(t *testing.T, home string, open durable.OpenFunc, clock func() ti
 		Home: home, Exe: exe, Builtins: manifests(t), Now: clock, FS: open, ChunkWriters: 1,
 		Local: map[string]plugin.Plugin{"sess": sess.New(sess.Options{
 			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, ChunkWriters: 1},
-		}), "session-actions": actions.New("test")},
+		}), "session-actions": deleting},
 	})
 	return &rig{T: t, Host: h, home: home}, err
 }

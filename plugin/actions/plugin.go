@@ -35,6 +35,10 @@ func New(build string) *Plugin {
 		Name:    "messages",
 		Summary: "The messages of a conversation: list and delete",
 		Verbs:   []dispatch.Verb{p.listVerb(), p.deleteVerb()},
+		Routes: []plugin.Route{
+			{Method: "DELETE", Path: "/sessions/{id}/messages", Argv: []string{"delete", "--session={id}"}},
+			{Method: "DELETE", Path: "/sessions/{id}/messages/{index}", Argv: []string{"delete", "--session={id}", "--", "{index}"}},
+		},
 	})
 	return p
 }
