@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sess/host/chat"
 	"sess/host/server"
@@ -129,7 +130,10 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 	configuration := h.configuration(p.config, h.opts.Background)
 	services := func() (plugin.Runtime, func()) {
 		r := newRuntime(h, m)
-		return r, r.close
+		return r, func() {
+			r.close()
+			h.pluginEnded(m.ID)
+		}
 	}
 	if here := h.opts.Local[m.ID]; here != nil {
 		p.sup = newLocal(m.ID, here, configuration, services)
@@ -414,7 +418,7 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 	notices := make([][]string, len(all))
 	var told sync.WaitGroup
 	for i, p := range all {
-		if p.sup == nil {
+		if p.sup == nil || !p.Manifest.Hears(event.Kind) {
 			continue
 		}
 		told.Go(func() {
@@ -431,6 +435,39 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 	}
 	told.Wait()
 	return slices.Concat(notices...)
+}
+
+// endedTime bounds how long the others may take to hear of a plugin's end. Calls
+// that its end has broken are answered after that.
+const endedTime = 5 * time.Second
+
+// pluginEnded tells the plugins that run of the end of another one's process: it
+// may have asked them for something that it will not finish.
+func (h *Host) pluginEnded(id string) {
+	h.mu.Lock()
+	closing := h.closing
+	h.mu.Unlock()
+	if closing {
+		return // they all end, and settle what they have
+	}
+	ctx, cancel := context.WithTimeout(h.life, endedTime)
+	defer cancel()
+	var told sync.WaitGroup
+	for _, p := range h.plugins() {
+		if p.sup == nil || p.Manifest.ID == id || !p.Manifest.Hears(plugin.EventPluginEnded) || p.sup.State().Phase != supervise.Ready {
+			continue
+		}
+		told.Go(func() {
+			notices, err := p.sup.Notify(ctx, plugin.Event{Kind: plugin.EventPluginEnded, Plugin: id})
+			if err != nil {
+				h.log.Warn("notify", "plugin", p.Manifest.ID, "event", plugin.EventPluginEnded, "err", err)
+			}
+			for _, n := range notices {
+				h.log.Info("notice", "event", plugin.EventPluginEnded, "text", n)
+			}
+		})
+	}
+	told.Wait()
 }
 
 // CheckPlugins starts every plugin that is switched on, so that each of them

@@ -34,6 +34,9 @@ type Manifest struct {
 	ConfigSchema json.RawMessage `json:"configSchema"`
 	// Commands lists the commands it brings, so that help needs no start.
 	Commands []string `json:"commands"`
+	// Events lists what the plugin is told of by Notify; nil means everything. A
+	// plugin is started to be told, so one that has no use for it lists none.
+	Events []EventKind `json:"events,omitzero"`
 }
 
 // ProtocolVersion is the version of the handshake that this host speaks.
@@ -108,6 +111,11 @@ func ParseManifest(data []byte) (*Manifest, error) {
 			return bad("permissions", "unknown permission "+string(p))
 		}
 	}
+	for _, e := range m.Events {
+		if !slices.Contains([]EventKind{EventTurnEnded, EventSessionReplaced, EventPluginEnded}, e) {
+			return bad("events", "unknown event "+string(e))
+		}
+	}
 	var schema map[string]json.RawMessage
 	if err := json.Unmarshal(m.ConfigSchema, &schema); err != nil || string(schema["type"]) != `"object"` {
 		return bad("configSchema", `want a JSON Schema of type "object"`)
@@ -155,6 +163,9 @@ func checkKeys(data []byte) error {
 
 // Has reports whether the manifest asks for a permission.
 func (m *Manifest) Has(p Permission) bool { return slices.Contains(m.Permissions, p) }
+
+// Hears reports whether the plugin is to be told of events of a kind.
+func (m *Manifest) Hears(kind EventKind) bool { return m.Events == nil || slices.Contains(m.Events, kind) }
 
 // UsesMux reports whether the plugin multiplexes its broker.
 func (m *Manifest) UsesMux() bool { return m.Mux == nil || *m.Mux }

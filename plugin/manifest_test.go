@@ -34,6 +34,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		`{"id":"x.y",` + rest + `}`:                                 `id: want lower-case`,
 		`{"id":"xé",` + rest + `}`:                                  `id: want lower-case`,
 		`{"id":"a` + strings.Repeat("0", 63) + `",` + rest + `}`:    `id: want lower-case`,
+		`{"id":"x","events":["turn_ended","dusk"],` + rest + `}`:    `events: unknown event dusk`,
 		`{"id":"x",` + rest + `} {}`:                                `more than one JSON value`,
 		`null`:                                                      `want an object`,
 		`[]`:                                                        `want an object`,
@@ -42,6 +43,31 @@ func TestParseManifestRefuses(t *testing.T) {
 		_, err := plugin.ParseManifest([]byte(text))
 		if !errors.Is(err, &plugin.Error{Code: plugin.Usage}) || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseManifest(%s) = %v, want a usage error with %q", text, err, want)
+		}
+	}
+}
+
+// A plugin that lists no events is told of none, one that says nothing of them of
+// all.
+func TestManifestHears(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string][]plugin.EventKind{
+		``:                         {plugin.EventTurnEnded, plugin.EventSessionReplaced, plugin.EventPluginEnded},
+		`"events":[],`:             nil,
+		`"events":["turn_ended"],`: {plugin.EventTurnEnded},
+	} {
+		m, err := plugin.ParseManifest([]byte(`{"id":"x",` + list + `"version":"1","builtin":"x","protocol":1,"configSchema":{"type":"object"},"commands":["x"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []plugin.EventKind
+		for _, kind := range []plugin.EventKind{plugin.EventTurnEnded, plugin.EventSessionReplaced, plugin.EventPluginEnded} {
+			if m.Hears(kind) {
+				got = append(got, kind)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("with %s it hears of (-want +got):\n%s", list, diff)
 		}
 	}
 }
@@ -90,7 +116,7 @@ func FuzzParseManifest(f *testing.F) {
 			t.Fatal(err)
 		}
 		known := map[string]bool{}
-		for key := range strings.FieldsSeq("id name version description command builtin protocol mux mtls permissions configSchema commands") {
+		for key := range strings.FieldsSeq("id name version description command builtin protocol mux mtls permissions configSchema commands events") {
 			known[key] = true
 		}
 		for key := range keys {

@@ -82,7 +82,8 @@ type TurnRequest struct {
 	// empty.
 	System string
 	// History is the conversation, oldest item first. It ends with a user's
-	// message or with the results of tools. It is read from the disk and may be
+	// message or with the results of tools. An item without a role is one that
+	// nobody here knows how to tell. It is read from the disk and may be
 	// larger than memory: range over it once, before the first delta, and keep
 	// what is needed. An error ends it.
 	History iter.Seq2[transcript.HistoryItem, error]

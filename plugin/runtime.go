@@ -19,7 +19,8 @@ type Plugin interface {
 	// Configure hands over the validated configuration and the host's services.
 	// The Runtime stays usable until the plugin ends.
 	Configure(ctx context.Context, config Configuration, runtime Runtime) error
-	// Notify tells that something happened. What it answers are notices for the
+	// Notify tells that something happened, of what the manifest's events list.
+	// What it answers are notices for the
 	// people of that session. The host does not wait for it in a turn, but waits
 	// for it before it closes.
 	Notify(ctx context.Context, event Event) ([]string, error)
@@ -67,6 +68,9 @@ type EventKind string
 const (
 	EventTurnEnded       EventKind = "turn_ended"
 	EventSessionReplaced EventKind = "session_replaced"
+	// EventPluginEnded tells that the process of another plugin ended, and so
+	// whatever it was doing. Only plugins that run are told.
+	EventPluginEnded EventKind = "plugin_ended"
 )
 
 // Event is something that happened in the host.
@@ -77,6 +81,7 @@ type Event struct {
 	Session  string    `json:"session"`
 	Turn     string    `json:"turn,omitempty"`
 	Revision int64     `json:"revision"`
+	Plugin   string    `json:"plugin,omitempty"` // the id of the one that ended
 }
 
 // CompleteRequest asks for the possible values of the last word of Call.Argv,

@@ -24,6 +24,7 @@ import (
 	"sess/host"
 	"sess/host/chat"
 	"sess/plugin"
+	"sess/plugin/actions"
 	"sess/plugin/sess"
 	"sess/store/durable"
 	"sess/store/durable/durabletest"
@@ -43,7 +44,7 @@ const (
 	poolAt = "agents/main/sessions"
 )
 
-// rig is a host with the sess plugin in this process, over one home: all that
+// rig is a host with its plugins in this process, over one home: all that
 // either of them does to the disk passes through one place, in one order.
 type rig struct {
 	*testing.T
@@ -60,19 +61,21 @@ func openRig(t *testing.T, home string, open durable.OpenFunc, now time.Time) (*
 // openRigAt is openRig with a clock that need not stand still.
 func openRigAt(t *testing.T, home string, open durable.OpenFunc, clock func() time.Time) (*rig, error) {
 	t.Helper()
+	return openRigWith(t, home, open, clock, actions.New("test"))
+}
+
+// openRigWith is openRigAt with a plugin session-actions.
+func openRigWith(t *testing.T, home string, open durable.OpenFunc, clock func() time.Time, deleting plugin.Plugin) (*rig, error) {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.ReadFile("../plugin.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	h, err := host.Open(t.Context(), host.Options{
-		Home: home, Exe: exe, Builtins: [][]byte{manifest}, Now: clock, FS: open, ChunkWriters: 1,
+		Home: home, Exe: exe, Builtins: manifests(t), Now: clock, FS: open, ChunkWriters: 1,
 		Local: map[string]plugin.Plugin{"sess": sess.New(sess.Options{
 			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, ChunkWriters: 1},
-		})},
+		}), "session-actions": deleting},
 	})
 	return &rig{T: t, Host: h, home: home}, err
 }
@@ -85,7 +88,12 @@ func (r *rig) sess(argv ...string) error {
 
 // answer is sess with what is answered.
 func (r *rig) answer(argv ...string) (plugin.Result, error) {
-	return r.Dispatch(r.Context(), plugin.Call{Argv: append([]string{"sess"}, argv...), Caller: plugin.CallerCLI}, nil)
+	return r.run(append([]string{"sess"}, argv...)...)
+}
+
+// run is answer for the commands of all plugins.
+func (r *rig) run(argv ...string) (plugin.Result, error) {
+	return r.Dispatch(r.Context(), plugin.Call{Argv: argv, Caller: plugin.CallerCLI}, nil)
 }
 
 // autosave is what a host asks for after a turn.
@@ -188,6 +196,14 @@ func carry(name string) func(*rig) error {
 	}
 }
 
+// deletion deletes messages.
+func deletion(argv ...string) func(*rig) error {
+	return func(r *rig) error {
+		_, err := r.run(append([]string{"messages", "delete"}, argv...)...)
+		return err
+	}
+}
+
 // exported keeps what a verb writes.
 type exported struct{ bytes.Buffer }
 
@@ -248,6 +264,10 @@ var faultCases = []faultCase{
 		prepare: inOrder(command("delete", "early"), command("delete", "late")), do: command("prune"),
 		later: 8 * 24 * time.Hour, between: partlyEmptied,
 	},
+	{name: "delete a message", do: deletion("1")}, // with its tool call
+	{name: "delete messages", do: deletion("--range=2:")},
+	{name: "undo delete messages", prepare: deletion("0", "3", "-1"), do: command("undo")},
+	{name: "redo delete messages", prepare: inOrder(deletion("-1"), command("undo")), do: command("redo")},
 	{name: "first autosave", do: (*rig).autosave},
 	{
 		name:    "autosave",
@@ -271,6 +291,7 @@ var faultCases = []faultCase{
 	{name: "save long", do: command("save", "fresh"), long: true},
 	{name: "load long", do: command("load", "early"), long: true},
 	{name: "undo load long", prepare: command("load", "early"), do: command("undo"), long: true},
+	{name: "delete messages long", do: deletion("0", "100", "-2"), long: true},
 	{name: "new from long", do: command("new", "--from=early"), long: true},
 	{
 		name:    "autosave long",

@@ -98,7 +98,7 @@ func TestGatewayCallsLeaveNothingBehind(t *testing.T) {
 	watch := &http.Client{Transport: &http.Transport{}}
 	defer watch.CloseIdleConnections()
 	var plugins []struct{ PID int }
-	if err := json.Unmarshal([]byte(send(watch, token, "GET", "/plugins/list", "", 200)), &plugins); err != nil || len(plugins) != 1 {
+	if err := json.Unmarshal([]byte(send(watch, token, "GET", "/plugins/list", "", 200)), &plugins); err != nil || len(plugins) == 0 {
 		t.Fatalf("GET /plugins/list: %v, %d plugins", err, len(plugins))
 	}
 	work(200) // pools, caches and connections fill

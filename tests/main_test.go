@@ -57,6 +57,20 @@ func binDir(t testing.TB) string {
 	return dir
 }
 
+// manifests are those of the bundled plugins.
+func manifests(t testing.TB) [][]byte {
+	t.Helper()
+	var all [][]byte
+	for _, file := range []string{"plugin.json", "plugin/actions/plugin.json"} {
+		manifest, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, manifest)
+	}
+	return all
+}
+
 func buildBinary() (string, error) {
 	name := "sess"
 	if runtime.GOOS == "windows" {

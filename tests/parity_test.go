@@ -185,6 +185,20 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`notifications acknowledge`, `{}`, plugin.Usage, false},
 			{`notifications acknowledge --all`, `{"all":true}`, "", false},
 		}},
+		{"messages", []verbCase{
+			{`list`, `{}`, "", false},
+			{`ls --count=1 --before=1`, `{"count":1,"before":1}`, "", false},
+			{`list --after=0`, `{"after":"0"}`, "", false},
+			{`list --count=0`, `{"count":0}`, plugin.Usage, false},
+			{`delete 1 -1 1`, `{"index":[1,-1,1]}`, "", false},
+			{`rm 0 7`, `{"index":[0,7]}`, plugin.NotFound, false},
+			{`delete -- -2`, `{"index":"[-2]"}`, plugin.NotFound, false},
+			{`remove --range=1:`, `{"range":"1:"}`, "", false},
+			{`del`, `{"index":[]}`, plugin.Usage, false},
+			{`delete 0 --range=:1`, `{"index":0,"range":":1"}`, plugin.Usage, false},
+			{`delete --range=1`, `{"range":"1"}`, plugin.Usage, false},
+			{`delete first`, `{"index":"first"}`, plugin.Usage, true},
+		}},
 		{"note", []verbCase{ // a plugin that the host knows nothing of
 			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
 			{`add a/b text`, `{"name":"a/b","text":"text"}`, plugin.InvalidName, false},
@@ -382,11 +396,7 @@ func parityCalls(t *testing.T, pkg, bundle string) []parityCall {
 	}
 	u := newUser(t)
 	u.do("plugins", "install", "--yes", pkg)
-	manifest, err := os.ReadFile(filepath.Join(root, "plugin.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := host.Open(t.Context(), host.Options{Home: u.home, Exe: u.bin, Builtins: [][]byte{manifest}, RuntimeDir: u.tmp, Environ: u.env})
+	h, err := host.Open(t.Context(), host.Options{Home: u.home, Exe: u.bin, Builtins: manifests(t), RuntimeDir: u.tmp, Environ: u.env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -790,7 +800,7 @@ func normalText(u *user, s string) string {
 		{`\b[0-9a-f]{64}\b`, "<sum>"},
 		{`\b\d{8}_[0-9a-f]{8}\b`, "<session>"},
 		{`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC)?`, "<time>"},
-		{`\bpre-(load|new)~[0-9TZ.-]+\w*`, "pre-$1~<time>"},
+		{`\bpre-(load|new|delete|compact)~[0-9TZ.-]+\w*`, "pre-$1~<time>"},
 		{`\b(now|\d+[smh] ago)`, "<ago>"},
 		{`--after=[-\w]{20,}`, "--after=<cursor>"},
 		{`\b(ready, process \d+|ready|stopped)\b`, "<state>"},

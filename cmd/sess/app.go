@@ -17,7 +17,6 @@ import (
 	"sess/dispatch"
 	"sess/host"
 	"sess/plugin"
-	"sess/plugin/sess"
 	"sess/surfaces"
 )
 
@@ -52,9 +51,6 @@ type app struct {
 	local   []*dispatch.Dispatcher
 	program *host.Program
 }
-
-// builtins lists the bundled plugins.
-func builtins() [][]byte { return [][]byte{sess.ManifestJSON} }
 
 func (a *app) getenv(name string) string {
 	for _, kv := range slices.Backward(a.environ) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"sess/dispatch"
 	"sess/host"
 	"sess/host/chat"
@@ -43,7 +45,7 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 		if a.flags.Quiet {
 			notes = io.Discard
 		}
-		sink = chat.NewTerminal(a.out, notes)
+		sink = chat.NewTerminal(a.out, notes, a.terminalOptions(interactive))
 	}
 	c, err := h.OpenChat(ctx, host.ChatOptions{
 		Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session,
@@ -99,6 +101,22 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	res, err := answer(record.text(), map[string]any{"sessionId": ref.ID, "projectId": ref.Project, "events": record.events})
 	res.Notices = record.notices
 	return res, err
+}
+
+// terminalOptions say what a chat is shown on.
+func (a *app) terminalOptions(interactive bool) (o chat.TerminalOptions) {
+	if !interactive || a.getenv("TERM") == "dumb" {
+		return o
+	}
+	o.Color = a.getenv("NO_COLOR") == "" && isTerminal(a.stderr)
+	o.Columns = func() int {
+		columns, _, err := term.GetSize(int(a.stdout.(*os.File).Fd()))
+		if err != nil {
+			return 0
+		}
+		return columns
+	}
+	return o
 }
 
 // lastSaves bounds how long a chat waits at its end for what plugins do after a

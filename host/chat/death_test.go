@@ -53,7 +53,7 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	c, err := chat.Open(ctx, store, testRef, model, chat.NewTerminal(os.Stdout, os.Stderr), chat.Options{
+	c, err := chat.Open(ctx, store, testRef, model, chat.NewTerminal(os.Stdout, os.Stderr, chat.TerminalOptions{}), chat.Options{
 		Notify: func(_ context.Context, e plugin.Event) ([]string, error) {
 			_, err := fmt.Fprintln(told, e.Turn)
 			return nil, err

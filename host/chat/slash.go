@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"sess/host/models"
 	"sess/plugin"
 	"sess/store/session"
 	"sess/surfaces"
@@ -159,17 +162,20 @@ func (c *Chat) help(_ context.Context, words []string) (plugin.Result, error) {
 
 // sessionInfo is the data of /session.
 type sessionInfo struct {
-	ID        string `json:"id"`
-	Project   string `json:"projectId"`
-	Title     string `json:"title"`
-	Messages  int    `json:"messages"`
-	Revision  int64  `json:"revision"`
-	Model     string `json:"model"`
-	Status    string `json:"status"`
-	Cwd       string `json:"cwd,omitempty"`
-	Snapshot  string `json:"snapshot,omitempty"` // shown instead
-	CreatedAt int64  `json:"createdAt"`          // epoch milliseconds
-	UpdatedAt int64  `json:"updatedAt"`
+	ID       string `json:"id"`
+	Project  string `json:"projectId"`
+	Title    string `json:"title"`
+	Messages int    `json:"messages"`
+	Revision int64  `json:"revision"`
+	Model    string `json:"model"`
+	Status   string `json:"status"`
+	Cwd      string `json:"cwd,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"` // shown instead
+	// Usage is what the turns took whose event logs are there.
+	Usage        models.Usage `json:"usage"`
+	CreatedAt    int64        `json:"createdAt"` // epoch milliseconds
+	UpdatedAt    int64        `json:"updatedAt"`
+	LastActiveAt int64        `json:"lastActiveAt,omitempty"` // it was opened last
 }
 
 func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, error) {
@@ -187,6 +193,14 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 		Revision: live.Revision, Model: c.modelName(live), Status: live.Status, Snapshot: selected,
 		CreatedAt: live.CreatedAt, UpdatedAt: live.UpdatedAt,
 	}
+	meta, err := c.store.Meta(ref)
+	if err != nil {
+		return plugin.Result{}, StoreError(err)
+	}
+	info.LastActiveAt = meta.LastActiveAt
+	if info.Usage, err = c.usage(ctx, ref); err != nil {
+		return plugin.Result{}, StoreError(err)
+	}
 	_ = json.Unmarshal(live.Get("cwd"), &info.Cwd)
 	rows := [][]string{
 		{"session", info.ID},
@@ -198,14 +212,43 @@ func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, erro
 		{"status", info.Status},
 		{"cwd", info.Cwd},
 		{"snapshot", info.Snapshot},
+		{"tokens", fmt.Sprintf("%d in, %d out", info.Usage.InputTokens, info.Usage.OutputTokens)},
 		{"created", clock(info.CreatedAt)},
 		{"changed", clock(info.UpdatedAt)},
+		{"opened", clock(info.LastActiveAt)},
 	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
 	return plugin.Result{Text: plugin.Table(nil, rows), Data: json.RawMessage(record(info))}, nil
 }
 
-func clock(ms int64) string { return time.UnixMilli(ms).Local().Format(time.DateTime) }
+// usage adds up what the session's turns took, as their logs have it.
+func (c *Chat) usage(ctx context.Context, ref session.Ref) (sum models.Usage, err error) {
+	turns, err := c.store.Turns(ctx, ref)
+	for _, n := range turns {
+		events, _, err := c.store.ReadTurn(ctx, ref, n)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just gone
+		}
+		if err != nil {
+			return sum, err
+		}
+		for _, e := range events {
+			var u models.Usage
+			if e.Type == session.EventUsage && json.Unmarshal(e.Raw, &u) == nil {
+				sum = sum.Add(u)
+			}
+		}
+	}
+	return sum, err
+}
+
+// clock is a time for people, "" for none.
+func clock(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return time.UnixMilli(ms).Local().Format(time.DateTime)
+}
 
 const (
 	defaultEvents = 10

@@ -3,9 +3,13 @@ package chat_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rivo/uniseg"
 
 	"sess/host/chat"
 	"sess/plugin"
@@ -31,12 +35,13 @@ func TestTerminal(t *testing.T) {
 		{"an answer as JSON", []chat.Event{{Kind: chat.EventAnswer, Result: result, JSON: true, Effect: plugin.EffectRead}}, "{\"name\":\"v1\"}\n", "note: nearly full\n"},
 		{"a notice", []chat.Event{{Kind: chat.EventNotice, Text: "replaced"}}, "", "· replaced\n"},
 		{"an error", []chat.Event{{Kind: chat.EventError, Err: &plugin.Error{Message: "no v9", Hint: "try v1"}}}, "", "error: no v9\nhint: try v1\n"},
+		{"a question that is too long for a line is shown in full", []chat.Event{{Kind: chat.EventQuestion, Text: "pad delete a…", Tool: chat.Tool{Name: "pad_manage", Arguments: json.RawMessage(`{"action":"delete","name":"ab"}`)}}}, "", "· the model wants to run: pad delete a…\n· in full: pad_manage {\"action\":\"delete\",\"name\":\"ab\"}\n"},
 		{"nothing acts on the terminal", []chat.Event{text("\x1b[31m"), {Kind: chat.EventNotice, Text: "\x1b]0;x\a"}}, "\\x1b[31m\n", "· \\x1b]0;x\\x07\n"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			t.Parallel()
 			var out, notes bytes.Buffer
-			terminal := chat.NewTerminal(&out, &notes)
+			terminal := chat.NewTerminal(&out, &notes, chat.TerminalOptions{})
 			for _, e := range tt.events {
 				terminal.Event(e)
 			}
@@ -45,4 +50,85 @@ func TestTerminal(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTerminalInColour(t *testing.T) {
+	t.Parallel()
+	var out, notes bytes.Buffer
+	terminal := chat.NewTerminal(&out, &notes, chat.TerminalOptions{Color: true})
+	for _, e := range []chat.Event{
+		{Kind: chat.EventThought, Text: "hm"},
+		{Kind: chat.EventText, Text: "hello"},
+		{Kind: chat.EventQuestion, Text: "pad delete a"},
+		{Kind: chat.EventError, Err: &plugin.Error{Message: "no v9", Hint: "try v1"}},
+		{Kind: chat.EventAnswer, Result: plugin.Result{Text: "saved"}},
+	} {
+		terminal.Event(e)
+	}
+	want := []string{"hello\nsaved\n", "\x1b[2m(thinking) hm\x1b[m\n\x1b[1m· the model wants to run: pad delete a\x1b[m\n\x1b[31merror: no v9\nhint: try v1\x1b[m\n"}
+	if diff := cmp.Diff(want, []string{out.String(), notes.String()}); diff != "" {
+		t.Errorf("shown (-want +got):\n%s", diff)
+	}
+}
+
+// What streams to a terminal is broken between words, however it is cut.
+func TestTerminalBreaksLines(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ rule, text, want string }{
+		{"short", "one two", "one two"},
+		{"between words", "one two three four five six", "one two \nthree \nfour five\nsix"},
+		{"a word that just fits", "one two fives", "one two \nfives"},
+		{"a blank at the edge", "one three more", "one three\nmore"},
+		{"its own lines stay", "one\n\ntwo\nthree", "one\n\ntwo\nthree"},
+		{"a word that no line holds", "see https://example.org/a/b now", "see \nhttps://ex\nample.org/\na/b now"},
+		{"wide characters", "日本語の 文字", "日本語の \n文字"},
+		{"a line of wide characters", "日本語の文字", "日本語の文\n字"},
+		{"code", "so\n```go\nfunc main() { run() }\n```\nthat is all", "so\n```go\nfunc main(\n) { run() \n}\n```\nthat is \nall"},
+		{"a table", "|one|two|three|\nthat is all", "|one|two|t\nhree|\nthat is \nall"},
+		{"an indent", "  one two three", "  one two\nthree"},
+	} {
+		for _, size := range []int{1, 2, 3, 5, 1000} {
+			var out bytes.Buffer
+			terminal := chat.NewTerminal(&out, io.Discard, chat.TerminalOptions{Columns: func() int { return 10 }})
+			for rest := []rune(tt.text); len(rest) > 0; {
+				n := min(size, len(rest))
+				terminal.Event(chat.Event{Kind: chat.EventText, Text: string(rest[:n])})
+				rest = rest[n:]
+			}
+			if got := onScreen(out.String(), 10); got != tt.want {
+				t.Errorf("%s, %d characters at a time: %q, want %q", tt.rule, size, got, tt.want)
+			}
+		}
+	}
+}
+
+// onScreen is what a terminal of a width shows of an output that takes words back.
+func onScreen(out string, width int) string {
+	var rows []string
+	var row []string // by column; "" is the second half of a wide character
+	flush := func() {
+		rows = append(rows, strings.Join(row, ""))
+		row = nil
+	}
+	for out != "" {
+		if rest, ok := strings.CutPrefix(out, "\x1b["); ok {
+			n, rest, _ := strings.Cut(rest, "D\x1b[K")
+			back, _ := strconv.Atoi(n)
+			row, out = row[:len(row)-back], rest
+			continue
+		}
+		c, rest, wide, _ := uniseg.FirstGraphemeClusterInString(out, -1)
+		if out = rest; c == "\n" || c == "\r\n" {
+			flush()
+			continue
+		}
+		if len(row)+wide > width {
+			flush()
+		}
+		row = append(row, c)
+		for range wide - 1 {
+			row = append(row, "")
+		}
+	}
+	return strings.Join(append(rows, strings.Join(row, "")), "\n")
 }

@@ -45,25 +45,29 @@ const ownModel = "sess"
 // maxThreads is how many conversations are known by what was said in them.
 const maxThreads = 1024
 
-// threads finds the session of a conversation by what was said in it. It forgets
-// the one that was not used for longest; such a conversation goes on in a new
-// session. Safe for concurrent use.
+// threads finds the session of a conversation by what was said in it until now. It
+// forgets the one that was not used for longest; such a conversation goes on in a
+// new session. Safe for concurrent use.
 type threads struct {
 	mu     sync.Mutex // guards what follows
-	byText map[[sha256.Size]byte]*list.Element
+	bySaid map[digest]*list.Element
+	byRef  map[plugin.SessionRef]*list.Element
 	recent list.List // of thread, the latest first
 }
 
+type digest = [sha256.Size]byte
+
+// thread is a session, and what was said in it until now.
 type thread struct {
-	said [sha256.Size]byte
+	said digest
 	ref  plugin.SessionRef
 }
 
-// find takes the session in which that was said last.
-func (t *threads) find(said [sha256.Size]byte) (plugin.SessionRef, bool) {
+// find returns the session in which that is all that was said.
+func (t *threads) find(said digest) (plugin.SessionRef, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.byText[said]
+	e := t.bySaid[said]
 	if e == nil {
 		return plugin.SessionRef{}, false
 	}
@@ -72,25 +76,33 @@ func (t *threads) find(said [sha256.Size]byte) (plugin.SessionRef, bool) {
 }
 
 // keep notes what was said in a session until now.
-func (t *threads) keep(said [sha256.Size]byte, ref plugin.SessionRef) {
+func (t *threads) keep(said digest, ref plugin.SessionRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.byText == nil {
-		t.byText = map[[sha256.Size]byte]*list.Element{}
+	if t.bySaid == nil {
+		t.bySaid, t.byRef = map[digest]*list.Element{}, map[plugin.SessionRef]*list.Element{}
 	}
-	if e := t.byText[said]; e != nil {
-		t.recent.Remove(e)
-	}
-	t.byText[said] = t.recent.PushFront(thread{said, ref})
+	t.forget(t.bySaid[said])
+	t.forget(t.byRef[ref])
+	e := t.recent.PushFront(thread{said, ref})
+	t.bySaid[said], t.byRef[ref] = e, e
 	if t.recent.Len() > maxThreads {
-		oldest := t.recent.Back()
-		t.recent.Remove(oldest)
-		delete(t.byText, oldest.Value.(thread).said)
+		t.forget(t.recent.Back())
 	}
 }
 
+// forget removes an element, which may be nil. The caller holds mu.
+func (t *threads) forget(e *list.Element) {
+	if e == nil {
+		return
+	}
+	old := t.recent.Remove(e).(thread)
+	delete(t.bySaid, old.said)
+	delete(t.byRef, old.ref)
+}
+
 // saidIn is the digest of a conversation: of its project, and of who said what.
-func saidIn(project string, messages []completionMessage) [sha256.Size]byte {
+func saidIn(project string, messages []completionMessage) digest {
 	h := sha256.New()
 	put := func(s string) {
 		_ = binary.Write(h, binary.BigEndian, int64(len(s))) // a hash takes all
@@ -101,7 +113,7 @@ func saidIn(project string, messages []completionMessage) [sha256.Size]byte {
 		put(m.Role)
 		put(strings.TrimSpace(m.text))
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return digest(h.Sum(nil))
 }
 
 // completionMessage is a message of a request.

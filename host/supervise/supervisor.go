@@ -452,6 +452,8 @@ func (s *Supervisor) with(ctx context.Context, again bool, f func(in instance) e
 			return err
 		}
 		s.lost(ctx, in)
+		// Whoever is answered finds the end of the process dealt with.
+		s.await(ctx, func() bool { return s.current != in })
 		if !again {
 			return s.died(in, err)
 		}

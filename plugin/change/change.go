@@ -37,25 +37,33 @@ type Session struct {
 	sealed  map[transcript.ID][]byte // frames of new chunks
 }
 
-// Open reads the session of a call. It answers not_found where there is none yet,
-// busy while a turn runs (but that of the call itself) and readonly while a
-// snapshot is shown in its place.
-func Open(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
+// Read reads the session of a call. It answers not_found where there is none yet.
+func Read(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
 	if call.Session == "" { // asking for it would make one
 		return nil, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess sessions list shows the sessions of all projects")
 	}
 	live, err := runtime.Session(ctx, plugin.SessionRef{Project: call.Project, ID: call.Session})
+	if err != nil {
+		return nil, err
+	}
+	return &Session{Session: live, runtime: runtime, agent: call.Agent, sealed: map[transcript.ID][]byte{}}, nil
+}
+
+// Open is Read for a change. It answers readonly while a snapshot is shown in
+// place of the session, and busy while a turn runs, but that of the call itself.
+func Open(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
+	s, err := Read(ctx, runtime, call)
 	switch {
 	case err != nil:
 		return nil, err
-	case live.Selected != "":
-		return nil, plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", live.Ref.ID).
-			WithHint("sess deselect goes back to the conversation").WithDetail("session", live.Ref.ID).WithDetail("snapshot", live.Selected)
-	case live.Running && call.Turn == "":
-		return nil, plugin.Errorf(plugin.Busy, "session %s runs a turn", live.Ref.ID).
-			WithHint("wait for the turn to end, or stop it, then try again").WithDetail("session", live.Ref.ID)
+	case s.Selected != "":
+		return nil, plugin.Errorf(plugin.ReadOnly, "session %s shows a snapshot, which cannot be changed", s.Ref.ID).
+			WithHint("sess deselect goes back to the conversation").WithDetail("session", s.Ref.ID).WithDetail("snapshot", s.Selected)
+	case s.Running && call.Turn == "":
+		return nil, plugin.Errorf(plugin.Busy, "session %s runs a turn", s.Ref.ID).
+			WithHint("wait for the turn to end, or stop it, then try again").WithDetail("session", s.Ref.ID)
 	}
-	return &Session{Session: live, runtime: runtime, agent: call.Agent, sealed: map[transcript.ID][]byte{}}, nil
+	return s, nil
 }
 
 // Loader reads chunks of the session, also those that were sealed meanwhile. One

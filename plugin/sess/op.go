@@ -63,7 +63,8 @@ type heldOps struct {
 
 type heldOp struct {
 	*snapshot.OpenOp
-	ref plugin.SessionRef
+	ref   plugin.SessionRef
+	owner plugin.Caller // who opened it
 	// undecided marks an op of this plugin's own whose outcome could not be found
 	// out yet.
 	undecided bool
@@ -120,7 +121,7 @@ func opOpen(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	r.held.put(heldOp{OpenOp: op, ref: live.Ref})
+	r.held.put(heldOp{OpenOp: op, ref: live.Ref, owner: r.Call.Caller})
 	return answer("opened "+op.ID(), pair{"op", op.ID()}, pair{"session", live.Ref.ID}, pair{"revision", live.Revision})
 }
 
@@ -197,6 +198,11 @@ func (s *service) settleOps(ctx context.Context, which func(heldOp) bool) {
 		}
 		s.held.remove(op.ID())
 	}
+}
+
+// pluginEnded settles what a plugin had begun whose process has ended.
+func (s *service) pluginEnded(ctx context.Context, id string) {
+	s.settleOps(ctx, func(op heldOp) bool { return op.owner == plugin.PluginCaller(id) })
 }
 
 // settleUndecided tries again to find out what became of changes of this

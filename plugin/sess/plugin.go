@@ -116,16 +116,20 @@ func (p *Plugin) Dispatch(ctx context.Context, call plugin.Call, progress plugin
 	return p.dispatcher.Dispatch(plugin.WithRequestID(ctx, call.RequestID), call, progress)
 }
 
-// Notify saves the session after a turn where the configuration asks for it.
+// Notify saves the session after a turn where the configuration asks for it, and
+// settles what another plugin has left behind.
 func (p *Plugin) Notify(ctx context.Context, event plugin.Event) ([]string, error) {
 	s, err := p.configured()
 	if err != nil {
 		return nil, err
 	}
-	if event.Kind != plugin.EventTurnEnded || !s.config.AutoSave {
-		return nil, nil
+	switch {
+	case event.Kind == plugin.EventPluginEnded:
+		s.pluginEnded(ctx, event.Plugin)
+	case event.Kind == plugin.EventTurnEnded && s.config.AutoSave:
+		return s.autosave.turnEnded(ctx, event), nil
 	}
-	return s.autosave.turnEnded(ctx, event), nil
+	return nil, nil
 }
 
 // Status tells about the pruner, also where no schedule runs.

@@ -27,7 +27,11 @@ func selectVerb() verb {
 }
 
 func selectSnapshot(ctx context.Context, r *request) (plugin.Result, error) {
-	_, snap, err := r.openOf(ctx, r.Arg("name"))
+	pool, snap, err := r.openOf(ctx, r.Arg("name"))
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	records, first, err := lastRecords(pool, snap, shownList(snap.Doc).Records, selectedMessages)
 	if err != nil {
 		return plugin.Result{}, err
 	}
@@ -39,8 +43,13 @@ func selectSnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 		return plugin.Result{}, err
 	}
 	data, err := metaJSON(snap.Name, snap.Doc.Meta, pair{"session", live.Ref.ID})
-	return plugin.Result{Text: fmt.Sprintf("session %s shows %s, read-only (sess deselect goes back)", live.Ref.ID, snap.Name), Data: data}, err
+	text := fmt.Sprintf("session %s shows %s, read-only (sess deselect goes back)", live.Ref.ID, snap.Name)
+	return plugin.Result{Text: text + "\n\n" + messagesText(snap.Doc, records, first, command("view", string(snap.Name))+" "), Data: data}, err
 }
+
+// selectedMessages is how many of a snapshot's messages are shown when it is
+// selected, the last ones.
+const selectedMessages = 6
 
 func deselectVerb() verb {
 	return verb{

@@ -201,6 +201,38 @@ func TestOpsOfOtherPlugins(t *testing.T) {
 		}
 		w.refused(plugin.NotFound, "save", "--auto-name", "--op="+op)
 	})
+	t.Run("the host tells of its end", func(t *testing.T) {
+		t.Parallel()
+		w, op := open(t, `{}`)
+		save(w, op)
+		ended := func(id string) {
+			if notices, err := w.plugin.Notify(t.Context(), plugin.Event{Kind: plugin.EventPluginEnded, Plugin: id}); err != nil || notices != nil {
+				t.Errorf("Notify = %q, %v", notices, err)
+			}
+		}
+		ended("another")
+		if names := w.names(); len(names) != 1 {
+			t.Errorf("after the end of another plugin there is %q, want the backup", names)
+		}
+		ended("session-actions")
+		if names := w.names(); len(names) != 0 {
+			t.Errorf("names %q, want none", names)
+		}
+		w.refused(plugin.Conflict, "op", "close", op)
+	})
+	t.Run("it ends when all is done", func(t *testing.T) {
+		t.Parallel()
+		w, op := open(t, `{}`)
+		save(w, op)
+		w.change(w.ref, func(s *live) { s.ops[op] = plugin.OpLanded })
+		if _, err := w.plugin.Notify(t.Context(), plugin.Event{Kind: plugin.EventPluginEnded, Plugin: "session-actions"}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{backup}, w.names()); diff != "" {
+			t.Errorf("names (-want +got):\n%s", diff)
+		}
+		w.do("op", "close", op)
+	})
 	t.Run("switched off", func(t *testing.T) {
 		t.Parallel()
 		w, op := open(t, `{"autoSnapshots":false}`)

@@ -164,7 +164,7 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 	r.ref.ID = op.Session
 	done, err := r.exchange(ctx, pool, replacement{
 		snap: snap, op: r.op(snapshot.OpLoad, snap.Name), backup: true,
-		note: fmt.Sprintf("%s of the %s", d.verb, op.Kind),
+		note: fmt.Sprintf("%s of the %s", d.verb, called(op.Kind)),
 	})
 	if err != nil {
 		return plugin.Result{}, err
@@ -173,7 +173,7 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 		return plugin.Result{}, err
 	}
 	r.retain(ctx, pool, done.ref, append(done.exempt(), snap.Doc.Meta.ID)...)
-	what := string(op.Kind)
+	what := called(op.Kind)
 	if op.Kind == snapshot.OpLoad && op.Name != "" {
 		what += " of " + op.Name
 	}
@@ -184,6 +184,17 @@ func (r *request) turnSession(ctx context.Context, pool *snapshot.Pool, op *snap
 	text := fmt.Sprintf("%s of the %s: session %s %s (sess %s turns it round)", d.verb, what, done.ref.ID, now, d.counter)
 	return answer(text, pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", done.ref.ID},
 		pair{"from", snap.Name}, pair{"changed", done.changed}, pair{"revision", done.revision}, pair{"backup", done.backupName()})
+}
+
+// called is what people call an operation on a session.
+func called(kind snapshot.OpKind) string {
+	switch kind {
+	case snapshot.OpDeleteMessages:
+		return "message deletion"
+	case snapshot.OpCompact:
+		return "compaction"
+	}
+	return string(kind)
 }
 
 // kept is the state that an operation on a session is turned back to: a backup,
@@ -198,7 +209,7 @@ func (r *request) kept(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op
 		return &snapshot.Snapshot{Doc: doc}, nil
 	}
 	if link == nil {
-		return nil, plugin.Errorf(plugin.NotFound, "the last %s of session %s cannot be undone or redone: no backup was made", op.Kind, op.Session).
+		return nil, plugin.Errorf(plugin.NotFound, "the last %s of session %s cannot be undone or redone: no backup was made", called(op.Kind), op.Session).
 			WithHint("look for older backups with: %s", command("list", "--include-auto", "--of-session="+op.Session))
 	}
 	_, snap, err := r.open(ctx, link.ID)

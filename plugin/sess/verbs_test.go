@@ -716,7 +716,15 @@ func TestSelect(t *testing.T) {
 		t.Errorf("nothing selected is %s, want null", got)
 	}
 	before := w.peek(w.ref)
-	w.says("session s1 shows v1, read-only (sess deselect goes back)", "select", "v1")
+	w.says(`session s1 shows v1, read-only (sess deselect goes back)
+
+(4 before these; sess view v1 --before=4 shows them)
+[4] user: message 4
+[5] agent: message 5
+[6] user: message 6
+[7] agent: message 7
+[8] user: message 8
+[9] agent: message 9`, "select", "v1")
 	if got := w.peek(w.ref); got.selected != id || got.revision != before.revision {
 		t.Errorf("after select: %+v", got)
 	}

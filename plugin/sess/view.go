@@ -142,17 +142,23 @@ func (r *request) viewText(name snapshot.Name, doc *transcript.Document, records
 	if compacted(doc) {
 		line("history", "compacted: the model sees a summary in place of the older messages")
 	}
-	b.WriteString("\n")
+	return b.String() + "\n" + messagesText(doc, records, first, "")
+}
+
+// messagesText are records for people, each with its number. command, if any,
+// takes the flag that shows those before.
+func messagesText(doc *transcript.Document, records []transcript.Record, first int, command string) string {
+	var b strings.Builder
 	switch total := shownList(doc).Records; {
 	case total == 0:
 		b.WriteString("(no messages)\n")
 	case len(records) == 0:
 		fmt.Fprintf(&b, "(message %d is too large to be shown; load the snapshot to read it)\n", first-1)
 		if first > 1 {
-			fmt.Fprintf(&b, "(%d before it; --before=%d shows them)\n", first-1, first-1)
+			fmt.Fprintf(&b, "(%d before it; %s--before=%d shows them)\n", first-1, command, first-1)
 		}
 	case first > 0:
-		fmt.Fprintf(&b, "(%d before these; --before=%d shows them)\n", first, first)
+		fmt.Fprintf(&b, "(%d before these; %s--before=%d shows them)\n", first, command, first)
 	}
 	for i, rec := range records {
 		fmt.Fprintf(&b, "[%d] %s\n", first+i, recordText(rec))

@@ -121,6 +121,7 @@ func toEvent(e plugin.Event) *pb.NotifyRequest {
 		Session:  valid(e.Session),
 		Turn:     valid(e.Turn),
 		Revision: e.Revision,
+		Plugin:   valid(e.Plugin),
 	}
 }
 
@@ -132,6 +133,7 @@ func fromEvent(r *pb.NotifyRequest) plugin.Event {
 		Session:  r.GetSession(),
 		Turn:     r.GetTurn(),
 		Revision: r.GetRevision(),
+		Plugin:   r.GetPlugin(),
 	}
 }
 

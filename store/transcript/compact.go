@@ -152,8 +152,9 @@ func withMember(object json.RawMessage, key string, value json.RawMessage) json.
 
 // History iterates over history, from an item (inclusive) to another (exclusive),
 // as a provider with that id is told it: where its beginning is in the words of
-// another one, it is told the messages themselves instead. Items of another shape
-// are left out.
+// another one, it is told the messages themselves instead. An item of another
+// shape comes as one without a role, so that people can be told that it is not
+// passed on.
 func History(d *Document, load Loader, provider string, from, to int) iter.Seq2[HistoryItem, error] {
 	return func(yield func(HistoryItem, error) bool) {
 		c := CompactionOf(d.Header)
@@ -171,7 +172,10 @@ func History(d *Document, load Loader, provider string, from, to int) iter.Seq2[
 				yield(item, err)
 				return
 			}
-			if json.Unmarshal(r, &item) == nil && item.Role != "" && !yield(item, nil) {
+			if json.Unmarshal(r, &item) != nil {
+				item = HistoryItem{}
+			}
+			if !yield(item, nil) {
 				return
 			}
 		}

@@ -148,7 +148,7 @@ func TestHistoryForEachProvider(t *testing.T) {
 		}
 		return got
 	}
-	rest := []string{"user two u2", "assistant 2 a2"}
+	rest := []string{"user two u2", "  ", "assistant 2 a2"}
 	equal := func(what string, want, got []string) {
 		t.Helper()
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -1040,13 +1040,15 @@ func (x *Page) GetNext() string {
 
 type NotifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "turn_ended", "session_replaced"; ignore others.
-	Kind          string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Agent         string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
-	Project       string `protobuf:"bytes,3,opt,name=project,proto3" json:"project,omitempty"`
-	Session       string `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
-	Turn          string `protobuf:"bytes,5,opt,name=turn,proto3" json:"turn,omitempty"`
-	Revision      int64  `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// "turn_ended", "session_replaced", "plugin_ended"; ignore others.
+	Kind     string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Agent    string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	Project  string `protobuf:"bytes,3,opt,name=project,proto3" json:"project,omitempty"`
+	Session  string `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`
+	Turn     string `protobuf:"bytes,5,opt,name=turn,proto3" json:"turn,omitempty"`
+	Revision int64  `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Of "plugin_ended": the plugin's id.
+	Plugin        string `protobuf:"bytes,7,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1121,6 +1123,13 @@ func (x *NotifyRequest) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *NotifyRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
 }
 
 type NotifyResponse struct {
@@ -4299,14 +4308,15 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04page\x18\x04 \x01(\v2\x0f.plugin.v1.PageR\x04page\"0\n" +
 	"\x04Page\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"\x9d\x01\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\xb5\x01\n" +
 	"\rNotifyRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +
 	"\aproject\x18\x03 \x01(\tR\aproject\x12\x18\n" +
 	"\asession\x18\x04 \x01(\tR\asession\x12\x12\n" +
 	"\x04turn\x18\x05 \x01(\tR\x04turn\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\"R\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\x12\x16\n" +
+	"\x06plugin\x18\a \x01(\tR\x06plugin\"R\n" +
 	"\x0eNotifyResponse\x12\x18\n" +
 	"\anotices\x18\x01 \x03(\tR\anotices\x12&\n" +
 	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorR\x05error\"`\n" +
