@@ -245,6 +245,7 @@ func (r *rig) saveAsClient() error {
 	_, err = r.Sessions().SaveSession(r.Context(), changed, nil)
 	return err
 }
+
 // exported keeps what a verb writes.
 type exported struct{ bytes.Buffer }
 
