@@ -199,6 +199,15 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`delete --range=1`, `{"range":"1"}`, plugin.Usage, false},
 			{`delete first`, `{"index":"first"}`, plugin.Usage, true},
 		}},
+		{"context", []verbCase{
+			{`show`, `{}`, "", false},
+			{`show now`, `{"name":"now"}`, plugin.Usage, true},
+			{`compact`, `{}`, "", false},
+			{`compact --range=:-9`, `{"range":":-9"}`, "", false},
+			{`compact --range=:1`, `{"range":":1"}`, plugin.Usage, false},
+			{`compact --range=1:`, `{"range":"1:"}`, plugin.Usage, false},
+			{`compact --range=1`, `{"range":1}`, plugin.Usage, false},
+		}},
 		{"note", []verbCase{ // a plugin that the host knows nothing of
 			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
 			{`add a/b text`, `{"name":"a/b","text":"text"}`, plugin.InvalidName, false},
@@ -796,6 +805,9 @@ func normalValue(u *user, v any) any {
 func normalText(u *user, s string) string {
 	s = strings.ReplaceAll(s, u.home, "<home>")
 	for _, n := range []struct{ pattern, with string }{
+		// In a chat, people are told what to type there.
+		{`(^|[ (])/sess (\w)`, "${1}sess $2"},
+		{`(^|[ (])/([a-z]+) (\w)`, "${1}sess $2 $3"},
 		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uuid>"},
 		{`\b[0-9a-f]{64}\b`, "<sum>"},
 		{`\b\d{8}_[0-9a-f]{8}\b`, "<session>"},
