@@ -83,7 +83,9 @@ type CLIOutput struct {
 
 // RenderCLI renders an answer for a terminal or a script. With JSON a verb
 // that only reads gives its data, or its text as a string where it has none,
-// another one {"text","data"}, and an error {"error","code","hint","details"}. Without it, control characters in texts
+// another one {"text","data"}, and an error {"error","code","hint","details"}, to
+// which text and data are added where a result is beside it: what was done before.
+// Without it, control characters in texts
 // are escaped, so that what someone once stored cannot act on the terminal.
 func RenderCLI(result plugin.Result, err error, opts CLIOptions) CLIOutput {
 	var stdout, stderr bytes.Buffer
@@ -91,7 +93,7 @@ func RenderCLI(result plugin.Result, err error, opts CLIOptions) CLIOutput {
 		err = plugin.Errorf(plugin.Internal, "the answer is not JSON").WithHint("run it again without --json")
 	}
 	if err != nil {
-		return renderCLIError(plugin.AsError(err), opts)
+		return renderCLIError(result, plugin.AsError(err), opts)
 	}
 	read := opts.Effect == plugin.EffectRead
 	switch {
@@ -127,17 +129,23 @@ type (
 		Code    plugin.Code       `json:"code"`
 		Hint    string            `json:"hint,omitempty"`
 		Details map[string]string `json:"details,omitempty"`
+		// What was done before, where that was something.
+		Text string          `json:"text,omitempty"`
+		Data json.RawMessage `json:"data,omitempty"`
 	}
 )
 
-func renderCLIError(e *plugin.Error, opts CLIOptions) CLIOutput {
+func renderCLIError(result plugin.Result, e *plugin.Error, opts CLIOptions) CLIOutput {
 	var stdout, stderr bytes.Buffer
 	if opts.JSON {
-		writeJSON(&stdout, failure{e.Message, e.Code, e.Hint, e.Details})
+		if !json.Valid(result.Data) {
+			result.Data = nil
+		}
+		writeJSON(&stdout, failure{e.Message, e.Code, e.Hint, e.Details, result.Text, result.Data})
 	} else {
 		prog := opts.Prog
 		if prog == "" {
-			prog = "sess"
+			prog = program
 		}
 		fmt.Fprintf(&stderr, "%s: %s\n", prog, Printable(e.Message))
 		if e.Hint != "" {

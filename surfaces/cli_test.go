@@ -147,6 +147,7 @@ func TestRenderCLI(t *testing.T) {
 		exit           int
 	}{
 		{"text", result, nil, surfaces.CLIOptions{}, "saved v1\n", "note: the disk is nearly full\n", 0},
+		{"error as json after something", result, failed, surfaces.CLIOptions{JSON: true}, `{"error":"no snapshot v9","code":"not_found","hint":"did you mean v1?","details":{"candidates":"v1"},"text":"saved v1","data":{"name":"<v1>"}}` + "\n", "", 3},
 		{"quiet change", result, nil, surfaces.CLIOptions{Quiet: true, Effect: plugin.EffectWrite}, "", "", 0},
 		{"quiet read", result, nil, surfaces.CLIOptions{Quiet: true, Effect: plugin.EffectRead}, "saved v1\n", "", 0},
 		{"nothing to say", plugin.Result{}, nil, surfaces.CLIOptions{}, "", "", 0},
@@ -180,7 +181,7 @@ func TestRenderCLI(t *testing.T) {
 		{"broken json", plugin.Result{Data: json.RawMessage(`{`)}, nil, surfaces.CLIOptions{JSON: true}, `{"error":"the answer is not JSON","code":"internal","hint":"run it again without --json"}` + "\n", "", 1},
 		{"error", plugin.Result{}, failed, surfaces.CLIOptions{}, "", "sess: no snapshot v9\nhint: did you mean v1?\n", 3},
 		{"error of another program", plugin.Result{}, failed, surfaces.CLIOptions{Prog: "x"}, "", "x: no snapshot v9\nhint: did you mean v1?\n", 3},
-		{"error as json", result, failed, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, `{"error":"no snapshot v9","code":"not_found","hint":"did you mean v1?","details":{"candidates":"v1"}}` + "\n", "", 3},
+		{"error as json", plugin.Result{}, failed, surfaces.CLIOptions{JSON: true, Effect: plugin.EffectRead}, `{"error":"no snapshot v9","code":"not_found","hint":"did you mean v1?","details":{"candidates":"v1"}}` + "\n", "", 3},
 		{"interrupted", plugin.Result{}, fmt.Errorf("save: %w", context.Canceled), surfaces.CLIOptions{}, "", "sess: save: context canceled\n", 130},
 		{"deadline", plugin.Result{}, plugin.AsError(context.DeadlineExceeded), surfaces.CLIOptions{}, "", "sess: context deadline exceeded\n", 124},
 		{"controls in text", plugin.Result{Text: "a\x1b[31mb\tc\nd"}, nil, surfaces.CLIOptions{}, `a\x1b[31mb` + "\tc\nd\n", "", 0},

@@ -192,7 +192,9 @@ func TestCompletionsRefused(t *testing.T) {
 			t.Errorf("%v: %d %s (%v), want 400", body, status, answer, err)
 		}
 	}
-	var answer struct{ Choices []struct{ Message struct{ Content string } } }
+	var answer struct {
+		Choices []struct{ Message struct{ Content string } }
+	}
 	a.must(t, "POST", "/v1/chat/completions", map[string]any{"messages": []any{
 		map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": "one"}, map[string]any{"type": "text", "text": "part"}}},
 	}}, &answer)

@@ -34,6 +34,22 @@ type event struct {
 // one.
 func (a asker) open(t *testing.T, method, path string, body any, headers ...string) *sse {
 	t.Helper()
+	s, err := a.stream(t, method, path, body, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tryOpen is open for a message to a gateway that may be gone.
+func (a asker) tryOpen(t *testing.T, path string, body any) (*sse, bool) {
+	t.Helper()
+	s, err := a.stream(t, "POST", path, body)
+	return s, err == nil
+}
+
+func (a asker) stream(t *testing.T, method, path string, body any, headers ...string) (*sse, error) {
+	t.Helper()
 	var content io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -59,10 +75,10 @@ func (a asker) open(t *testing.T, method, path string, body any, headers ...stri
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(func() { resp.Body.Close() })
-	return &sse{resp, bufio.NewReader(resp.Body), leave}
+	return &sse{resp, bufio.NewReader(resp.Body), leave}, nil
 }
 
 // next reads an event; io.EOF is the end of the stream.

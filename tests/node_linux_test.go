@@ -4,6 +4,7 @@ package tests
 
 import (
 	"bufio"
+	"context"
 	"net/http"
 	"os"
 	"os/exec"
@@ -118,8 +119,10 @@ func TestNodeClient(t *testing.T) {
 		}
 		write(t, filepath.Join(dir, name), text, 0o600)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for _, args := range [][]string{{"node_modules/typescript/bin/tsc", "-p", "."}, {"--test", "--test-reporter=tap", "client.test.js"}} {
-		node := exec.CommandContext(t.Context(), "node", args...)
+		node := exec.CommandContext(ctx, "node", args...)
 		node.Dir = dir
 		node.Env = append(os.Environ(), "SESS_URL="+g.Address, "SESS_TOKEN="+g.token())
 		if out, err := node.CombinedOutput(); err != nil {

@@ -796,6 +796,9 @@ func normalValue(u *user, v any) any {
 func normalText(u *user, s string) string {
 	s = strings.ReplaceAll(s, u.home, "<home>")
 	for _, n := range []struct{ pattern, with string }{
+		// In a chat, people are told what to type there.
+		{`(^|[ (])/sess (\w)`, "${1}sess $2"},
+		{`(^|[ (])/([a-z]+) (\w)`, "${1}sess $2 $3"},
 		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uuid>"},
 		{`\b[0-9a-f]{64}\b`, "<sum>"},
 		{`\b\d{8}_[0-9a-f]{8}\b`, "<session>"},

@@ -46,6 +46,8 @@ type app struct {
 	stays bool
 	// shown is true when the answer has been printed already.
 	shown bool
+	// before is what was done before a failure, for JSON.
+	before plugin.Result
 	// told is a notice for people, "" for none.
 	told    string
 	local   []*dispatch.Dispatcher
@@ -206,6 +208,9 @@ func (a *app) own(ctx context.Context, argv []string) host.Reply {
 		effect = v.Effect
 	}
 	res, err := d.Dispatch(ctx, call, nil)
+	if err != nil {
+		res = a.before
+	}
 	return a.reply(res, effect, err)
 }
 

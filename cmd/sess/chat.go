@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,18 +89,21 @@ func (a *app) chat(ctx context.Context, in *dispatch.Invocation) (plugin.Result,
 	if cerr := c.Close(end); err == nil {
 		err = cerr
 	}
-	switch {
-	case errors.Is(err, chat.ErrExit):
+	if errors.Is(err, chat.ErrExit) {
 		err = nil
-	case err != nil && !a.flags.JSON:
-		err = &shownError{err}
 	}
-	if err != nil || !a.flags.JSON {
+	if !a.flags.JSON {
+		if err != nil {
+			err = &shownError{err}
+		}
 		return plugin.Result{}, err
 	}
 	ref := c.Ref()
-	res, err := answer(record.text(), map[string]any{"sessionId": ref.ID, "projectId": ref.Project, "events": record.events})
+	res, failed := answer(record.text(), map[string]any{"sessionId": ref.ID, "projectId": ref.Project, "events": record.events})
 	res.Notices = record.notices
+	if err = cmp.Or(err, failed); err != nil {
+		a.before = res // the lines before the one that failed have been answered
+	}
 	return res, err
 }
 

@@ -137,7 +137,7 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 		o.Commands = func() []Command { return nil }
 	}
 	c := &Chat{
-		store: store, chosen: model, out: out, opts: o, ref: ref,
+		store: store, chosen: model, out: hinting{out, o.Commands}, opts: o, ref: ref,
 		sending: make(chan struct{}, 1), question: make(chan string, 1),
 	}
 	live, err := store.Read(ctx, ref)

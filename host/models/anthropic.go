@@ -82,7 +82,7 @@ func (c *anthropic) body(req Request, entries []entry) []byte {
 		}
 	}
 	if text := strings.Join(slices.DeleteFunc(system, blank), "\n\n"); text != "" {
-		b.set("system", text)
+		b.raw("system", list([][]byte{anthropicText(text)}))
 	}
 	b.raw("messages", list(anthropicMessages(entries)))
 	var tools [][]byte
@@ -158,7 +158,7 @@ func anthropicMessages(entries []entry) [][]byte {
 			r.set("type", "tool_result")
 			r.set("tool_use_id", id(call.ID))
 			if !blank(e.results[i]) {
-				r.set("content", e.results[i])
+				r.raw("content", list([][]byte{anthropicText(e.results[i])}))
 			}
 			user = append(user, r.end())
 		}

@@ -238,9 +238,9 @@ func TestAnthropicRequest(t *testing.T) {
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
-	want := `{"model":"m1","max_tokens":8192,"system":"Be <brief>.\n\nThe user is Ann.","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},` +
+	want := `{"model":"m1","max_tokens":8192,"system":[{"type":"text","text":"Be <brief>.\n\nThe user is Ann."}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},` +
 		`{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"pad_manage","input":{"action":"list"}},{"type":"tool_use","id":"c2","name":"pad_manage","input":{"input":"{\"act"}}]},` +
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1"},{"type":"tool_result","tool_use_id":"c2","content":"error"},{"type":"text","text":"and?"}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1"},{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"error"}]},{"type":"text","text":"and?"}]},` +
 		`{"role":"assistant","content":[{"type":"text","text":"Nothing."}]},{"role":"user","content":[{"type":"text","text":"ok","cache_control":{"type":"ephemeral"}}]}],` +
 		`"tools":[{"name":"pad_manage","description":"A pad <of notes>","input_schema":{"type":"object","properties":{"action":{"type":"string"}}}}],"stream":true,"thinking":{"type":"enabled","budget_tokens":2048}}`
 	if diff := cmp.Diff(want, d.body(t)); diff != "" {
@@ -351,8 +351,9 @@ func anthropicWords(t *testing.T, messages string) []string {
 	var all []struct {
 		Role    string
 		Content []struct {
-			Type, Text, ID, Content string
-			ToolUseID               string `json:"tool_use_id"`
+			Type, Text, ID string
+			Content        []struct{ Text string }
+			ToolUseID      string `json:"tool_use_id"`
 		}
 	}
 	if err := json.Unmarshal([]byte(messages), &all); err != nil {
@@ -367,7 +368,7 @@ func anthropicWords(t *testing.T, messages string) []string {
 		for _, b := range m.Content {
 			switch {
 			case b.Type == "tool_result":
-				words = append(words, b.ToolUseID+" "+b.Content)
+				words = append(words, b.ToolUseID+" "+b.Content[0].Text)
 			case b.Type == "tool_use":
 				calls.WriteString(" " + b.ID)
 			case b.Text != "(What was said before is not here.)":
@@ -408,9 +409,9 @@ func TestSwitchingModels(t *testing.T) {
 	d.ask(t.Context(), t, "an", models.Request{History: history(items...), Tools: pad()})
 	want = `[{"role":"user","content":[{"type":"text","text":"a"}]},` +
 		`{"role":"assistant","content":[{"type":"text","text":"one moment"},{"type":"tool_use","id":"c1","name":"pad_manage","input":{"action":"list"}}]},` +
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"r1"},{"type":"text","text":"b"}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"r1"}]},{"type":"text","text":"b"}]},` +
 		`{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"` + modelstest.Signature + `"},{"type":"text","text":"one moment"},{"type":"tool_use","id":"c2","name":"pad_manage","input":{ "action": "list" }}]},` +
-		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","content":"r2"},{"type":"text","text":"c","cache_control":{"type":"ephemeral"}}]}]`
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"r2"}]},{"type":"text","text":"c","cache_control":{"type":"ephemeral"}}]}]`
 	if diff := cmp.Diff(want, d.member(t, "messages")); diff != "" {
 		t.Errorf("the second is told (-want +got):\n%s", diff)
 	}

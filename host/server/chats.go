@@ -21,13 +21,13 @@ import (
 
 // The gateway methods about live conversations, and where they are over HTTP.
 const (
-	methodCreate   = "sessions.create"
-	methodGet      = "sessions.get"
-	methodMessages = "sessions.messages"
-	methodSend     = "sessions.send"
+	methodCreate     = "sessions.create"
+	methodGet        = "sessions.get"
+	methodMessages   = "sessions.messages"
+	methodSend       = "sessions.send"
 	methodCancelTurn = "sessions.cancel"
-	methodApprove  = "sessions.approve"
-	methodModels   = "models.list"
+	methodApprove    = "sessions.approve"
+	methodModels     = "models.list"
 
 	pathMessages = pathSession + "/messages"
 	pathEvents   = pathSession + "/events"

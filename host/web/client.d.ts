@@ -229,6 +229,136 @@ export interface NewNotification {
   status?: NotificationStatus;
 }
 
+export interface CreateSessionOptions extends SessionOptions {
+  id?: string;
+  title?: string;
+  /** As `provider/model`. */
+  model?: string;
+  cwd?: string;
+  /** What was said before, elsewhere. */
+  messages?: { role: "user" | "agent" | "assistant"; content: string }[];
+  /** Whether it becomes the active session; it does where nothing is said. */
+  activate?: boolean;
+}
+
+/** A tool call that waits for a person. */
+export interface Approval {
+  callId: string;
+  name: string;
+  arguments?: unknown;
+  text: string;
+}
+
+/** What there is to know of a session, but for its messages. */
+export interface SessionInfo {
+  id: string;
+  projectId: string;
+  title: string;
+  cwd?: string;
+  model?: string;
+  status: PersistedSessionStatus;
+  error?: string;
+  /** Whether a turn runs. */
+  running: boolean;
+  approval?: Approval;
+  messages: number;
+  bytes: number;
+  revision: number;
+  /** The id of the snapshot that is shown in place of the session. */
+  selected: string | null;
+  activeRun?: unknown;
+  createdAt: number;
+  updatedAt: number;
+}
+
+export interface MessagesOptions extends SessionOptions {
+  /** At most 1000; 100 where nothing is said. */
+  limit?: number;
+  /** Only messages before the one of this number, which counts from 0. */
+  before?: number;
+  after?: number;
+}
+
+export interface MessagesPage {
+  messages: PersistedChatMessage[];
+  /** The number of the first one, and the one behind the last. */
+  first: number;
+  end: number;
+  total: number;
+  revision: number;
+  /** Whether these are the messages of a snapshot, which `snapshot` tells about. */
+  readonly: boolean;
+  snapshot?: Snapshot;
+}
+
+export interface SendOptions extends SessionOptions {
+  /** Which model answers from now on. */
+  model?: string;
+  /** Where the session has another revision the message is refused as a `conflict`. */
+  expectedRevision?: number;
+}
+
+export interface TokenUsage {
+  inputTokens?: number;
+  outputTokens?: number;
+  [key: string]: unknown;
+}
+
+/** What came of a message or a slash command. */
+export interface ChatAnswer {
+  sessionId: string;
+  projectId: string;
+  turn?: string;
+  status?: "complete" | "cancelled" | "error";
+  model?: string;
+  message?: PersistedChatMessage;
+  activities?: PersistedToolActivity[];
+  usage?: TokenUsage;
+  /** Of a slash command. */
+  answer?: { text: string; data?: unknown };
+  /** Where the conversation goes on, if that is another session now. */
+  moved?: { sessionId: string; projectId: string };
+  revision: number;
+  notices?: string[];
+}
+
+interface ChatEventOf<Kind extends string, Data> {
+  /** What `follow` can go on after. */
+  id?: string;
+  kind: Kind;
+  data: Data;
+}
+
+/** What happens in a conversation, one after the other. */
+export type ChatEvent =
+  | ChatEventOf<"turn_start", { turn: string; n: number; input: string; model?: string; userMessageId: string; messageId: string }>
+  | ChatEventOf<"text_delta", { messageId: string; text: string }>
+  | ChatEventOf<"thought_delta", { text: string }>
+  | ChatEventOf<"tool_call_started", { id: string; name: string; arguments?: unknown }>
+  | ChatEventOf<"tool_call_finished", { id: string; status: "completed" | "failed"; text?: string }>
+  /** A person is to allow or refuse a tool call: see `approve`. */
+  | ChatEventOf<"approval_request", { id: string; name: string; arguments?: unknown; text: string }>
+  | ChatEventOf<"usage", TokenUsage>
+  | ChatEventOf<"error", { code: SessErrorCode; text: string; [key: string]: unknown }>
+  | ChatEventOf<"run_cancelled" | "run_finished", Record<string, unknown>>
+  | ChatEventOf<"turn_end", { status: "complete" | "error"; revision: number }>
+  /** Of a slash command. */
+  | ChatEventOf<"answer", { text: string; data?: unknown }>
+  | ChatEventOf<"notice", { text: string }>
+  /** The conversation is another one now, as after a restore: read it anew. */
+  | ChatEventOf<"session_replaced", Record<string, unknown>>
+  /** It goes on in another session. */
+  | ChatEventOf<"session_moved", { sessionId: string; projectId: string }>
+  /** This reader was too slow, and so many events are missing. */
+  | ChatEventOf<"events_dropped", { dropped: number }>
+  /** Of `follow`: the connection was lost; what was said meanwhile may be missing. */
+  | ChatEventOf<"reconnected", Record<string, never>>;
+
+export interface FollowOptions extends SessionOptions {
+  /** The id of an event to go on after. */
+  after?: string;
+}
+
 export interface Progress {
   stage: string;
   done: number;
@@ -298,6 +428,24 @@ export class AgentBackend {
   listNotifications(sessionId: string, options?: SessionOptions): Promise<SessionNotifications>;
   addNotification(sessionId: string, notification: NewNotification, options?: SessionOptions): Promise<Changed<SessionNotification>>;
   acknowledgeNotifications(sessionId: string, ids: string[], options?: SessionOptions): Promise<Changed<SessionNotifications>>;
+
+  createSession(options?: CreateSessionOptions): Promise<SessionInfo>;
+  getSession(sessionId: string, options?: SessionOptions): Promise<SessionInfo>;
+  /** A page of messages, by default the last ones. */
+  messages(sessionId: string, options?: MessagesOptions): Promise<MessagesPage>;
+  /**
+   * Sends a message or a slash command at once, and gives what comes of it as it
+   * comes. The turn goes on where the reader leaves; `cancel` ends it.
+   */
+  send(sessionId: string, content: string, options?: SendOptions): AsyncGenerator<ChatEvent, void, undefined>;
+  /** Sends a message or a slash command, and answers with what came of it. */
+  ask(sessionId: string, content: string, options?: SendOptions): Promise<ChatAnswer>;
+  /** Follows a session, whoever sends to it, also over a restart of the gateway, until the signal. */
+  follow(sessionId: string, options?: FollowOptions): AsyncGenerator<ChatEvent, void, undefined>;
+  /** Ends the turn that runs; what came of it is kept. */
+  cancel(sessionId: string, options?: SessionOptions): Promise<{ cancelled: boolean; revision: number }>;
+  /** Answers an `approval_request`, whose id is callId. */
+  approve(sessionId: string, callId: string, allow: boolean, options?: SessionOptions): Promise<{ callId: string; allow: boolean }>;
 
   /** Calls a verb of any command, as in `invoke("sess", "save", { name: "v1" })`. */
   invoke(command: string, action: string, fields?: Record<string, unknown>, options?: RpcOptions): Promise<unknown>;

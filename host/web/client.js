@@ -229,6 +229,94 @@ export class AgentBackend {
     return this.#ask("POST", this.#session(sessionId, "/notifications/acknowledge"), { ...options, ids });
   }
 
+  // Live conversations.
+
+  async createSession(options) {
+    return this.#ask("POST", "/sessions", options);
+  }
+
+  async getSession(sessionId, options) {
+    return this.#ask("GET", this.#session(sessionId), options);
+  }
+
+  async messages(sessionId, options) {
+    return this.#ask("GET", this.#session(sessionId, "/messages"), options);
+  }
+
+  async ask(sessionId, content, options) {
+    return this.#ask("POST", this.#session(sessionId, "/messages"), { ...options, content });
+  }
+
+  send(sessionId, content, { signal, project = this.#project, ...fields } = {}) {
+    const sent = this.#stream(signal, async (signal) => {
+      const body = { ...fields, content, project };
+      return this.#gateway.send("POST", this.#session(sessionId, "/messages"), { body, signal, accept: eventStream });
+    });
+    return (async function* () {
+      let running = false;
+      for await (const event of sent) {
+        if (event.kind === "turn_start") running = true;
+        if (event.kind === "turn_end") running = false;
+        yield event;
+      }
+      if (running) throw unavailable("the gateway ended before the answer did; what came of it is kept");
+    })();
+  }
+
+  async *follow(sessionId, { signal, project = this.#project, after } = {}) {
+    const path = this.#session(sessionId, "/events");
+    let connected = false;
+    for (let pause = firstPause; ; pause = Math.min(2 * pause, lastPause)) {
+      try {
+        const events = this.#stream(signal, async (signal) => {
+          const headers = after === undefined ? {} : { "Last-Event-ID": after };
+          const response = await this.#gateway.send("GET", path, { query: { project }, headers, signal, accept: eventStream });
+          connected = true;
+          return response;
+        });
+        for await (const event of events) {
+          pause = firstPause;
+          after = event.id ?? after;
+          yield event;
+        }
+      } catch (error) {
+        if (!connected || !(error instanceof SessError) || error.code !== "unavailable") throw error;
+      }
+      await sleep(pause, signal);
+      yield { kind: "reconnected", data: {} };
+    }
+  }
+
+  async cancel(sessionId, options) {
+    return this.#ask("POST", this.#session(sessionId, "/cancel"), options);
+  }
+
+  async approve(sessionId, callId, allow, options) {
+    return this.#ask("POST", this.#session(sessionId, "/approve"), { ...options, callId, allow });
+  }
+
+  // Asks at once, and gives the events of the answer. Who stops taking them ends
+  // the request.
+  #stream(signal, ask) {
+    const over = new AbortController();
+    const abort = () => over.abort(signal.reason);
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted) abort();
+    const asked = ask(over.signal);
+    asked.catch(() => {}); // it is told to whoever takes the first event
+    return (async function* () {
+      try {
+        yield* readEvents((await asked).body);
+      } catch (cause) {
+        if (signal?.aborted) throw signal.reason;
+        throw cause instanceof SessError ? cause : Object.assign(unavailable("the stream of events broke off; look at the session before you send it again"), { cause });
+      } finally {
+        signal?.removeEventListener("abort", abort);
+        over.abort();
+      }
+    })();
+  }
+
   // Any verb of any command, and JSON-RPC over a WebSocket.
 
   async invoke(command, action, fields = {}, options) {
@@ -259,6 +347,54 @@ export class AgentBackend {
       opening.then((connection) => connection.closed.then(gone), gone);
     }
     return this.#connection;
+  }
+}
+
+const eventStream = "text/event-stream";
+
+/** Between two attempts to follow a session again, in milliseconds. */
+const firstPause = 500;
+const lastPause = 10_000;
+
+function sleep(time, signal) {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      resolve();
+    }, time);
+    signal?.addEventListener("abort", abort, { once: true });
+    if (signal?.aborted) abort();
+  });
+}
+
+/** Reads server-sent events, as the HTML standard has them. */
+async function* readEvents(body) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  let event = { data: [] };
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return; // one that has no end is none
+    // A carriage return at the end may be the half of a line's end.
+    const lines = (rest + decoder.decode(value, { stream: true })).split(/\r\n|\n|\r(?=[^])/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        const { id, kind = "message", data } = event;
+        event = { data: [] };
+        if (data.length > 0) yield { ...(id === undefined ? {} : { id }), kind, data: JSON.parse(data.join("\n")) };
+        continue;
+      }
+      const [, field, text] = /^([^:]*)(?:: ?(.*))?$/s.exec(line);
+      if (field === "id") event.id = text;
+      else if (field === "event") event.kind = text;
+      else if (field === "data") event.data.push(text ?? "");
+    }
   }
 }
 

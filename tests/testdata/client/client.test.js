@@ -200,6 +200,130 @@ test("S0-46, S0-47: notifications are the live ones after a restore", async () =
   await assert.rejects(backend.listNotifications("nosuch"), refused("not_found", 404));
 });
 
+test("a conversation: what comes of a message comes as it comes", async () => {
+  const backend = new AgentBackend(options);
+  const made = await backend.createSession({ id: "talk", title: "Talk" });
+  assert.deepEqual([made.id, made.title, made.messages, made.running, made.selected], ["talk", "Talk", 0, false, null]);
+  const kinds = [];
+  let text = "";
+  for await (const event of backend.send("talk", "Guten Tag 😀")) {
+    if (kinds.at(-1) !== event.kind) kinds.push(event.kind);
+    assert.equal(typeof event.id, "string");
+    if (event.kind === "text_delta") text += event.data.text;
+  }
+  assert.deepEqual(kinds, ["turn_start", "text_delta", "usage", "run_finished", "turn_end"]);
+  assert.match(text, /Guten Tag 😀/);
+  const page = await backend.messages("talk");
+  assert.deepEqual(page.messages.map((m) => m.content), ["Guten Tag 😀", text]);
+  assert.deepEqual([page.first, page.end, page.total, page.readonly], [0, 2, 2, false]);
+  const answer = await backend.ask("talk", "And again", { expectedRevision: page.revision });
+  assert.equal(answer.status, "complete");
+  assert.equal(answer.message.role, "agent");
+  assert.deepEqual((await backend.messages("talk", { limit: 1 })).messages.map((m) => m.id), [answer.message.id]);
+  await assert.rejects(backend.ask("talk", "Too late", { expectedRevision: page.revision }), refused("conflict", 409));
+  await assert.rejects(backend.send("talk", "Too late", { expectedRevision: page.revision }).next(), refused("conflict", 409));
+  await assert.rejects(backend.getSession("nosuch"), refused("not_found", 404));
+  const command = await backend.ask("talk", "/sess save talk-1");
+  assert.equal(command.answer.data.name, "talk-1");
+});
+
+test("a conversation: others follow it, end its turn, and are asked", async (t) => {
+  const backend = new AgentBackend(options);
+  await backend.createSession({ id: "watched" });
+  const stop = new AbortController();
+  t.after(() => stop.abort(new Error("enough"))); // also where the test fails
+  const heard = [];
+  let wanted = { kind: "", seen: () => {} };
+  const until = (kind) => new Promise((resolve) => (wanted = { kind, seen: resolve }));
+  const following = (async () => {
+    for await (const event of backend.follow("watched", { signal: stop.signal })) {
+      heard.push(event);
+      if (event.kind === wanted.kind) wanted.seen(event);
+    }
+  })();
+  const left = assert.rejects(following, /enough/);
+
+  const delta = until("text_delta");
+  const slow = backend.send("watched", "slow 100000 5ms");
+  await delta;
+  assert.equal((await backend.getSession("watched")).running, true);
+  await assert.rejects(backend.ask("watched", "Me too"), refused("busy", 409));
+  assert.equal((await backend.cancel("watched")).cancelled, true);
+  const kinds = [];
+  for await (const event of slow) kinds.push(event.kind);
+  assert.ok(kinds.includes("run_cancelled") && kinds.includes("turn_end"), String(kinds));
+  assert.equal((await backend.cancel("watched")).cancelled, false);
+
+  // Who sends need not be the one who is asked.
+  await backend.createSnapshot("watched", { name: "watched-1" });
+  const asked = until("approval_request");
+  const answer = backend.ask("watched", 'call sess_manage {"action":"delete","name":"watched-1","confirm":true}');
+  const { data } = await asked;
+  assert.equal((await backend.getSession("watched")).approval.callId, data.id);
+  await backend.approve("watched", data.id, false);
+  assert.equal((await answer).status, "complete");
+  assert.deepEqual((await backend.listSnapshots("watched")).map((s) => s.name), ["watched-1"]);
+  await assert.rejects(backend.approve("watched", data.id, true), refused("not_found", 404));
+
+  // B has an older state once A has brought another one back.
+  const replaced = until("session_replaced");
+  await backend.restoreSnapshot("watched", "watched-1");
+  await replaced;
+  stop.abort(new Error("enough"));
+  await left;
+  const ids = heard.map((event) => event.id);
+  assert.equal(new Set(ids).size, ids.length);
+  const again = backend.follow("watched", { after: heard.at(-2).id });
+  assert.equal((await again.next()).value.id, heard.at(-1).id);
+  await again.return();
+});
+
+test("a stream that breaks off is told of, and what follows goes on", async () => {
+  const parts = (...texts) => async (_, { signal }) => {
+    const encoder = new TextEncoder();
+    const queue = [...texts];
+    return new Response(new ReadableStream({
+      pull(controller) {
+        if (signal.aborted) return controller.error(signal.reason);
+        const text = queue.shift();
+        if (text instanceof Error) controller.error(text);
+        else if (text === undefined) controller.close();
+        else controller.enqueue(encoder.encode(text));
+      },
+    }), { status: 200 });
+  };
+  const take = async (events, into = []) => {
+    for await (const event of events) into.push(event);
+    return into;
+  };
+  const start = 'id: a-1\r\nevent: turn_start\r\ndata: {"n":1}\r\n\r\n';
+  const end = "id: a-2\nevent: turn_end\ndata: {\ndata:}\n\n";
+  for (const split of [[...start + end], [start + end], [start + ": alive\n\n", end]]) {
+    const backend = new AgentBackend({ ...options, fetch: parts(...split) });
+    assert.deepEqual(await take(backend.send("x", "y")), [{ id: "a-1", kind: "turn_start", data: { n: 1 } }, { id: "a-2", kind: "turn_end", data: {} }]);
+  }
+  for (const broken of [[start], [start, new TypeError("cut")], [start, "event: turn_end\ndata: {}\n"]]) {
+    const got = [];
+    await assert.rejects(take(new AgentBackend({ ...options, fetch: parts(...broken) }).send("x", "y"), got), refused("unavailable", 0));
+    assert.deepEqual(got.map((event) => event.kind), ["turn_start"]);
+  }
+
+  const asked = [];
+  const answers = [parts(start, new TypeError("cut")), () => Promise.reject(new TypeError("down")), parts(end), parts()];
+  const backend = new AgentBackend({ ...options, fetch: (url, request) => {
+    asked.push(request.headers["Last-Event-ID"]);
+    return (answers.shift() ?? parts())(url, request);
+  } });
+  const kinds = [];
+  for await (const event of backend.follow("x")) {
+    kinds.push(event.kind);
+    if (event.kind === "turn_end") break;
+  }
+  assert.deepEqual(kinds, ["turn_start", "reconnected", "reconnected", "turn_end"]);
+  assert.deepEqual(asked, [undefined, "a-1", "a-1"]);
+  await assert.rejects(new AgentBackend({ baseUrl: "http://127.0.0.1:1" }).follow("x").next(), refused("unavailable", 0));
+});
+
 test("JSON-RPC over a WebSocket: calls, events, and the end of both", async () => {
   const backend = new AgentBackend({ ...options, WebSocket });
   const status = await backend.rpc("gateway.status");

@@ -1,10 +1,10 @@
 // Type-checked, never run: uses every type and method of the client module.
 import {
   AgentBackend, SessError, createSessions,
-  type BackendOptions, type Changed, type DeleteProjectSessionsRequest, type DeleteSessionRequest, type GatewayEvent,
-  type LoadAllSessionsResult, type NewNotification, type PersistedArtifact, type PersistedChatMessage, type PersistedChatSession,
+  type Approval, type BackendOptions, type Changed, type ChatAnswer, type ChatEvent, type DeleteProjectSessionsRequest, type DeleteSessionRequest, type GatewayEvent,
+  type LoadAllSessionsResult, type MessagesPage, type NewNotification, type PersistedArtifact, type PersistedChatMessage, type PersistedChatSession,
   type PersistedSessionManifest, type PersistedSessionStatus, type PersistedToolActivity, type SaveSessionManifestRequest,
-  type SessErrorCode, type SessionNotification, type SessionNotifications, type Sessions, type Snapshot,
+  type SessErrorCode, type SessionInfo, type SessionNotification, type SessionNotifications, type Sessions, type Snapshot,
 } from "./client.js";
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
@@ -85,6 +85,31 @@ async function backend(options: BackendOptions): Promise<void> {
   void [made.text, selected?.name, shown.notices, back, end, rest.data.operations, notifications.acknowledged, invoked, answered];
 }
 
+async function chat(b: AgentBackend): Promise<string> {
+  const { signal } = new AbortController();
+  const made: SessionInfo = await b.createSession({ id: "s", project: "p", title: "t", model: "offline/echo", cwd: "/", messages: [{ role: "user", content: "x" }], activate: false, signal });
+  const info: SessionInfo = await b.getSession(made.id);
+  const waits: Approval | undefined = info.approval;
+  const page: MessagesPage = await b.messages("s", { limit: 10, before: 5 });
+  const answer: ChatAnswer = await b.ask("s", "hello", { model: "offline/echo", expectedRevision: page.revision });
+  const before: PersistedChatMessage | undefined = answer.message ?? page.messages[0];
+  let text = before?.content ?? "";
+  for await (const event of b.send("s", "hello", { signal })) {
+    if (event.kind === "text_delta") text += event.data.text;
+    if (event.kind === "approval_request") await b.approve("s", event.data.id, true);
+    if (event.kind === "turn_end" && event.data.status === "error") text += event.data.revision.toFixed();
+  }
+  for await (const event of b.follow("s", { after: "x-1", signal })) {
+    const one: ChatEvent = event;
+    if (one.kind === "session_replaced" || one.kind === "reconnected") break;
+    // @ts-expect-error there is no event of that kind
+    if (one.kind === "nope") break;
+  }
+  const { cancelled, revision } = await b.cancel("s");
+  void [waits, page.snapshot?.name, answer.usage?.inputTokens, answer.moved, cancelled, revision];
+  return text;
+}
+
 function failed(error: unknown): string {
   if (!(error instanceof SessError)) throw error;
   const code: SessErrorCode = error.code;
@@ -92,4 +117,4 @@ function failed(error: unknown): string {
   return again.message;
 }
 
-void [application, backend, failed];
+void [application, backend, chat, failed];
