@@ -119,6 +119,7 @@ func (h *Host) models(paced bool) models.Config {
 	}
 	c.Path = h.opts.path
 	c.Transport = h.transport
+	c.Plugins = h.providers()
 	if paced {
 		c.Pace = pace
 	}

@@ -29,6 +29,7 @@ func (h *Host) hostMethods() []Method {
 		{"gateway.dispatch", h.callDispatch},
 		{"events.publish", h.callPublish},
 		{RelayMethod, h.callRelay},
+		{"models.compact", h.callCompact},
 	}, h.persistMethods(), h.liveMethods())
 }
 

@@ -444,23 +444,62 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 	notices := make([][]string, len(all))
 	var told sync.WaitGroup
 	for i, p := range all {
-		if p.sup == nil || !p.Manifest.Hears(event.Kind) {
+		if p.sup == nil {
+			continue
+		}
+		kinds := []plugin.EventKind{event.Kind}
+		if event.Kind == plugin.EventTurnEnded && h.answers(p, event.Model) {
+			kinds = append(kinds, plugin.EventTurnAnswered)
+		}
+		kinds = slices.DeleteFunc(kinds, func(k plugin.EventKind) bool { return !p.Manifest.Hears(k) })
+		if len(kinds) == 0 {
 			continue
 		}
 		told.Go(func() {
-			n, err := p.sup.Notify(ctx, event)
-			if next := h.plugin(p.Manifest.ID); errors.Is(err, supervise.ErrClosed) && next != nil && next != p && next.sup != nil {
-				n, err = next.sup.Notify(ctx, event) // it was replaced just now
+			for _, kind := range kinds {
+				own := event
+				own.Kind = kind
+				notices[i] = append(notices[i], h.notify(ctx, p, own)...)
 			}
-			if err != nil {
-				n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
-				h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
-			}
-			notices[i] = n
 		})
 	}
 	told.Wait()
 	return slices.Concat(notices...)
+}
+
+// notify tells one plugin about an event.
+func (h *Host) notify(ctx context.Context, p *Plugin, event plugin.Event) []string {
+	n, err := p.sup.Notify(ctx, event)
+	if next := h.plugin(p.Manifest.ID); errors.Is(err, supervise.ErrClosed) && next != nil && next != p && next.sup != nil {
+		n, err = next.sup.Notify(ctx, event) // it was replaced just now
+	}
+	if err != nil {
+		n = append(n, fmt.Sprintf("plugin %s was not told of %s: %v", p.Manifest.ID, strings.ReplaceAll(string(event.Kind), "_", " "), err))
+		h.log.Warn("notify", "plugin", p.Manifest.ID, "event", event.Kind, "err", err)
+	}
+	return n
+}
+
+// providers are the plugins that talk to models, by their ids: those that say so,
+// and those that were not asked yet.
+func (h *Host) providers() map[string]plugin.Provider {
+	all := map[string]plugin.Provider{}
+	for _, p := range h.plugins() {
+		if p.sup == nil {
+			continue
+		}
+		if d, known := h.cached(p); !known || slices.Contains(d.Abilities, plugin.AbilityProvider) {
+			all[p.Manifest.ID] = p.sup
+		}
+	}
+	return all
+}
+
+// answers reports whether a plugin is the one that talks to a model.
+func (h *Host) answers(p *Plugin, model string) bool {
+	provider, _, _ := strings.Cut(model, "/")
+	configured, ok := h.Config().Models.Providers[provider]
+	return ok && configured.Kind == p.Manifest.ID
 }
 
 // endedTime bounds how long the others may take to hear of a plugin's end. Calls

@@ -112,7 +112,7 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		}
 	}
 	for _, e := range m.Events {
-		if !slices.Contains([]EventKind{EventTurnEnded, EventSessionReplaced, EventPluginEnded}, e) {
+		if !slices.Contains([]EventKind{EventTurnEnded, EventTurnAnswered, EventSessionReplaced, EventPluginEnded}, e) {
 			return bad("events", "unknown event "+string(e))
 		}
 	}

@@ -68,6 +68,9 @@ type EventKind string
 const (
 	EventTurnEnded       EventKind = "turn_ended"
 	EventSessionReplaced EventKind = "session_replaced"
+	// EventTurnAnswered is a turn that has ended and whose model the plugin itself
+	// talks to, as a [Provider]. It comes beside EventTurnEnded, to that plugin alone.
+	EventTurnAnswered EventKind = "turn_answered"
 	// EventPluginEnded tells that the process of another plugin ended, and so
 	// whatever it was doing. Only plugins that run are told.
 	EventPluginEnded EventKind = "plugin_ended"
@@ -82,6 +85,7 @@ type Event struct {
 	Turn     string    `json:"turn,omitempty"`
 	Revision int64     `json:"revision"`
 	Plugin   string    `json:"plugin,omitempty"` // the id of the one that ended
+	Model    string    `json:"model,omitempty"`  // of a turn: the one that answered
 }
 
 // CompleteRequest asks for the possible values of the last word of Call.Argv,

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,6 +181,21 @@ func command(argv ...string) func(*rig) error {
 	return func(r *rig) error { return r.sess(argv...) }
 }
 
+// carry exports the snapshot early, and imports it under another name.
+func carry(name string) func(*rig) error {
+	return func(r *rig) error {
+		var out exported
+		_, err := r.Dispatch(r.Context(), plugin.Call{Argv: []string{"sess", "export", "early"}, Caller: plugin.CallerCLI, Output: &out}, nil)
+		if err != nil {
+			return err
+		}
+		_, err = r.Dispatch(r.Context(), plugin.Call{
+			Argv: []string{"sess", "import", "--name=" + name}, Caller: plugin.CallerCLI, Input: &out.Buffer,
+		}, nil)
+		return err
+	}
+}
+
 // deletion deletes messages.
 func deletion(argv ...string) func(*rig) error {
 	return func(r *rig) error {
@@ -187,6 +203,11 @@ func deletion(argv ...string) func(*rig) error {
 		return err
 	}
 }
+
+// exported keeps what a verb writes.
+type exported struct{ bytes.Buffer }
+
+func (*exported) Begin(string, string) error { return nil }
 
 func inOrder(steps ...func(*rig) error) func(*rig) error {
 	return func(r *rig) error {
@@ -207,6 +228,9 @@ var faultCases = []faultCase{
 	{name: "load without backup", do: command("load", "early", "--no-backup")},
 	{name: "new", do: command("new")},
 	{name: "new from a snapshot", do: command("new", "--from=early")},
+	{name: "load as new", do: command("load", "early", "--as-new")},
+	{name: "import", do: carry("fresh")},
+	{name: "import long", do: carry("fresh"), long: true},
 	{name: "rename", do: command("rename", "early", "fresh")},
 	{name: "rename over", do: command("rename", "early", "late", "--overwrite")},
 	{name: "copy", do: command("copy", "early", "fresh")},

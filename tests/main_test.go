@@ -61,7 +61,7 @@ func binDir(t testing.TB) string {
 func manifests(t testing.TB) [][]byte {
 	t.Helper()
 	var all [][]byte
-	for _, file := range []string{"plugin.json", "plugin/actions/plugin.json"} {
+	for _, file := range []string{"plugin.json", "plugin/actions/plugin.json", "plugin/responses/plugin.json"} {
 		manifest, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
 		if err != nil {
 			t.Fatal(err)

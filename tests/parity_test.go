@@ -199,6 +199,15 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`delete --range=1`, `{"range":"1"}`, plugin.Usage, false},
 			{`delete first`, `{"index":"first"}`, plugin.Usage, true},
 		}},
+		{"context", []verbCase{
+			{`show`, `{}`, "", false},
+			{`show now`, `{"name":"now"}`, plugin.Usage, true},
+			{`compact`, `{}`, "", false},
+			{`compact --range=:-9`, `{"range":":-9"}`, "", false},
+			{`compact --range=:1`, `{"range":":1"}`, plugin.Usage, false},
+			{`compact --range=1:`, `{"range":"1:"}`, plugin.Usage, false},
+			{`compact --range=1`, `{"range":1}`, plugin.Usage, false},
+		}},
 		{"note", []verbCase{ // a plugin that the host knows nothing of
 			{`add first -- --json`, `{"name":"first","text":"--json"}`, "", false},
 			{`add a/b text`, `{"name":"a/b","text":"text"}`, plugin.InvalidName, false},

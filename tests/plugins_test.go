@@ -123,6 +123,7 @@ func archive(t testing.TB, dir string) string {
 type pluginRow struct {
 	ID, Version, State, Reason string
 	Bundled                    bool
+	PID                        int
 }
 
 // plugin is the row of one plugin; the zero row if it is not there.

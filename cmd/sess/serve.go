@@ -9,6 +9,7 @@ import (
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/plugin/actions"
+	"sess/plugin/responses"
 	"sess/plugin/sess"
 	"sess/plugin/wire"
 	"sess/surfaces"
@@ -30,6 +31,9 @@ func bundles() []bundled {
 		}},
 		{"session-actions", actions.ManifestJSON, func(build string, _ *slog.Logger) plugin.Plugin {
 			return actions.New(build)
+		}},
+		{responses.ID, responses.ManifestJSON, func(build string, _ *slog.Logger) plugin.Plugin {
+			return responses.New(responses.Options{Build: build})
 		}},
 	}
 }

@@ -273,8 +273,8 @@ func (c *Chat) showNotices() {
 	}
 }
 
-// tellTimeout bounds one call of Notify.
-const tellTimeout = 30 * time.Second
+// tellTimeout bounds one call of Notify, in which a plugin may ask a model.
+const tellTimeout = 2 * time.Minute
 
 // tell queues an event for the plugins.
 func (c *Chat) tell(e plugin.Event) {

@@ -76,6 +76,7 @@ func (c *Chat) turn(ctx context.Context, l Line) error {
 	c.tell(plugin.Event{
 		Kind: plugin.EventTurnEnded, Agent: cmp.Or(c.opts.Agent, "main"),
 		Project: t.ref.Project, Session: t.ref.ID, Turn: t.id, Revision: t.live.Revision,
+		Model: t.model.Name(),
 	})
 	return err
 }

@@ -63,13 +63,16 @@ type Config struct {
 	// Path makes the path of a key file, as it is configured, an absolute one; nil
 	// leaves it.
 	Path func(string) string `json:"-"`
+	// Plugins talk to the models of further kinds, by the kind's name: the plugin's
+	// id. None may have the name of one of [Kinds].
+	Plugins map[string]plugin.Provider `json:"-"`
 	// Transport sends the requests of all models; nil means one for each model.
 	Transport http.RoundTripper `json:"-"`
 }
 
 // Provider is one configured provider.
 type Provider struct {
-	// Kind is the name of a [Kind].
+	// Kind is the name of a [Kind], or the id of a plugin that talks to models.
 	Kind string `json:"kind"`
 	// BaseURL is where the provider's API is; empty means that of the kind.
 	BaseURL string `json:"baseURL,omitempty"`
@@ -156,6 +159,10 @@ func Open(name string, c Config) (Model, error) {
 		}
 		known = append(known, k.Name)
 	}
+	if c.Plugins[p.Kind] != nil {
+		return openPlugin(id, model, p, c), nil
+	}
+	known = append(known, slices.Sorted(maps.Keys(c.Plugins))...)
 	return nil, plugin.Errorf(plugin.Usage, "models.providers.%s.kind: unknown kind %q", id, p.Kind).
 		WithHint("the kinds are %s", strings.Join(known, ", "))
 }

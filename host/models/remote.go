@@ -36,42 +36,48 @@ type address struct {
 }
 
 func openRemote(id, model string, p Provider, c Config, own address) (*remote, error) {
-	key := upstream.Key{Env: p.APIKeyEnv, File: p.APIKeyFile}
+	key := p.key(c)
 	if p.BaseURL == "" {
 		p.BaseURL = own.baseURL
 		if key == (upstream.Key{}) {
 			key.Env = own.keyEnv
 		}
 	}
-	if key.File != "" && c.Path != nil {
-		key.File = c.Path(key.File)
-	}
-	seconds := func(n *int) time.Duration {
-		switch {
-		case n == nil:
-			return 0
-		case *n == 0:
-			return -1
-		}
-		return time.Duration(*n) * time.Second
-	}
-	o := upstream.Options{
+	client, err := upstream.New(upstream.Options{
 		BaseURL: p.BaseURL, Key: key, Authorize: own.authorize, Header: own.header, Getenv: c.Getenv,
-		Timeout: seconds(p.TimeoutSeconds), Idle: seconds(p.IdleTimeoutSeconds), Transport: c.Transport,
-	}
-	if p.MaxRetries != nil {
-		o.MaxRetries = *p.MaxRetries
-		if o.MaxRetries == 0 {
-			o.MaxRetries = -1
-		}
-	}
-	client, err := upstream.New(o)
+		Timeout: seconds(p.TimeoutSeconds), Idle: seconds(p.IdleTimeoutSeconds), MaxRetries: noneIfZero(p.MaxRetries), Transport: c.Transport,
+	})
 	if err != nil {
 		e := *plugin.AsError(err)
 		e.Message = "models.providers." + id + "." + e.Message
 		return nil, &e
 	}
 	return &remote{id: id, model: model, kind: p.Kind, config: p, client: client}, nil
+}
+
+// key says where the provider's key is.
+func (p Provider) key(c Config) upstream.Key {
+	key := upstream.Key{Env: p.APIKeyEnv, File: p.APIKeyFile}
+	if key.File != "" && c.Path != nil {
+		key.File = c.Path(key.File)
+	}
+	return key
+}
+
+// noneIfZero gives a setting the meaning that it has in [upstream.Options]: 0 there
+// is the default, and a negative value is none.
+func noneIfZero(n *int) int {
+	switch {
+	case n == nil:
+		return 0
+	case *n == 0:
+		return -1
+	}
+	return *n
+}
+
+func seconds(n *int) time.Duration {
+	return time.Duration(noneIfZero(n)) * time.Second
 }
 
 // Name is the model's whole name.

@@ -251,9 +251,10 @@ func (p *Plugin) runShow(ctx context.Context, in *dispatch.Invocation) (plugin.R
 	return resultOf(strings.TrimSuffix(text, "\n"), f)
 }
 
-// Notify compacts a conversation after a turn that filled too much of the window.
+// Notify compacts a conversation after a turn of a model of this plugin that filled
+// too much of its window.
 func (p *Plugin) Notify(ctx context.Context, e plugin.Event) ([]string, error) {
-	if e.Kind != plugin.EventTurnEnded || p.config.CompactAt == 0 {
+	if e.Kind != plugin.EventTurnAnswered || p.config.CompactAt == 0 {
 		return nil, nil
 	}
 	f, err := p.look(ctx, plugin.SessionRef{Project: e.Project, ID: e.Session})

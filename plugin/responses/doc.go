@@ -3,7 +3,7 @@
 //
 // It is a [plugin.Provider] of the kind "responses". What the API says of an
 // answer, such as the model's encrypted reasoning, stays in the history byte for
-// byte ([NativeKind]) and goes back with the next request, so that the model goes
+// byte and goes back with the next request, so that the model goes
 // on from where it was. By default nothing is kept at the provider ("store" is
 // false) and each request has the whole conversation. With "store" the provider
 // keeps each answer, and a request names the last one and sends only what is new;

@@ -12,9 +12,9 @@ import (
 	"sess/store/transcript"
 )
 
-// NativeKind is the kind of the native items of this provider: items of the
-// Responses API.
-const NativeKind = "openai-responses"
+// nativeKind is the kind of the native items of a provider: items of the Responses
+// API, of which some make sense only to who made them.
+func nativeKind(to plugin.Endpoint) string { return "openai-responses:" + to.Provider }
 
 // input is a conversation in the words of the API.
 type input struct {
@@ -24,11 +24,11 @@ type input struct {
 	fresh int
 }
 
-// readInput reads a history. last is the id of the last item of the answer that
+// readInput reads a history for an endpoint. last is the id of the last item of the answer that
 // the provider keeps; it may be empty. Items of this provider are taken as they
 // are, others are told anew. A call without a result, which the API would refuse,
 // gets one, and a result without a call is left out.
-func readInput(history iter.Seq2[transcript.HistoryItem, error], last string) (input, error) {
+func readInput(to plugin.Endpoint, history iter.Seq2[transcript.HistoryItem, error], last string) (input, error) {
 	var in input
 	var open []string // ids of calls
 	closeCalls := func() error {
@@ -53,7 +53,7 @@ func readInput(history iter.Seq2[transcript.HistoryItem, error], last string) (i
 		} else if err := closeCalls(); err != nil {
 			return input{}, err
 		}
-		if h.Native != nil && h.Native.Kind == NativeKind {
+		if h.Native != nil && h.Native.Kind == nativeKind(to) {
 			in.items = append(in.items, h.Native.Items...)
 			if n := len(h.Native.Items); last != "" && n > 0 && itemID(h.Native.Items[n-1]) == last {
 				in.fresh = len(in.items)

@@ -62,7 +62,7 @@ func (p *Plugin) Turn(ctx context.Context, to plugin.Endpoint, req plugin.TurnRe
 	if p.config.Store && json.Unmarshal(req.State, &before) == nil && before.Provider == to.Provider && before.Continuation != nil {
 		kept = *before.Continuation
 	}
-	in, err := readInput(req.History, kept.LastItem)
+	in, err := readInput(to, req.History, kept.LastItem)
 	if err != nil {
 		return plugin.TurnResult{}, err
 	}
@@ -113,7 +113,9 @@ func ask(ctx context.Context, client *upstream.Client, to plugin.Endpoint, field
 	if err != nil {
 		return a, err
 	}
-	err = client.Stream(ctx, upstream.Request{Model: to.Name(), Path: "/responses", Body: data}, func() upstream.Reader {
+	err = client.Stream(ctx, upstream.Request{Model: to.Name(), Path: "/responses", Body: data, Notice: func(text string) {
+		emit(plugin.Delta{Kind: plugin.DeltaNotice, Text: text})
+	}}, func() upstream.Reader {
 		a = &answer{emit: emit}
 		return a
 	})
@@ -138,6 +140,13 @@ var _ upstream.Reader = (*answer)(nil)
 type usage struct {
 	Input  int `json:"input_tokens"`
 	Output int `json:"output_tokens"`
+	Of     struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+}
+
+func (u usage) tokens() plugin.TokenUsage {
+	return plugin.TokenUsage{InputTokens: u.Input, OutputTokens: u.Output, CachedTokens: u.Of.Cached}
 }
 
 // event is what matters here of an event of the stream.
@@ -266,10 +275,10 @@ func (a *answer) result(to plugin.Endpoint, stored bool) (plugin.TurnResult, err
 	}
 	out := plugin.TurnResult{
 		Text: a.text.String(), ToolCalls: a.calls, State: data,
-		Usage: plugin.TokenUsage{InputTokens: a.usage.Input, OutputTokens: a.usage.Output},
+		Usage: a.usage.tokens(),
 	}
 	if len(a.items) > 0 {
-		out.Native = &transcript.Native{Kind: NativeKind, Items: a.items}
+		out.Native = &transcript.Native{Kind: nativeKind(to), Items: a.items}
 	}
 	return out, nil
 }
@@ -280,7 +289,7 @@ func (p *Plugin) Compact(ctx context.Context, to plugin.Endpoint, req plugin.Com
 	if err != nil {
 		return plugin.CompactResult{}, err
 	}
-	in, err := readInput(req.History, "")
+	in, err := readInput(to, req.History, "")
 	if err != nil {
 		return plugin.CompactResult{}, err
 	}
@@ -305,7 +314,7 @@ func (p *Plugin) Compact(ctx context.Context, to plugin.Endpoint, req plugin.Com
 			WithHint("see that models.providers.%s.baseURL is where the OpenAI API is", to.Provider)
 	}
 	return plugin.CompactResult{
-		Native: transcript.Native{Kind: NativeKind, Items: got.Output},
-		Usage:  plugin.TokenUsage{InputTokens: got.Usage.Input, OutputTokens: got.Usage.Output},
+		Native: transcript.Native{Kind: nativeKind(to), Items: got.Output},
+		Usage:  got.Usage.tokens(),
 	}, nil
 }

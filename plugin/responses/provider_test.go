@@ -127,7 +127,7 @@ func TestAnAnswer(t *testing.T) {
 	d.equal("text and calls", plugin.TurnResult{Text: "hello", ToolCalls: []transcript.ToolCall{call}}, plugin.TurnResult{Text: got.Text, ToolCalls: got.ToolCalls})
 	d.equal("usage", plugin.TokenUsage{InputTokens: 90, OutputTokens: 10}, got.Usage)
 	d.equal("state", `{"provider":"cloud","tokens":100,"window":200000}`, string(got.State))
-	if got.Native == nil || got.Native.Kind != responses.NativeKind || len(got.Native.Items) != 3 {
+	if got.Native == nil || got.Native.Kind != "openai-responses:cloud" || len(got.Native.Items) != 3 {
 		t.Errorf("native %+v, want reasoning, message and call", got.Native)
 	}
 }
@@ -170,9 +170,9 @@ func TestAStoredAnswerIsGoneOnFrom(t *testing.T) {
 	body := d.server.Last().Body
 	d.equal("previous answer", "resp_1", body.Previous)
 	d.equal("what is new", []string{`{"role":"user","content":"two"}`}, d.inputs())
-	whole := func(what string) {
+	whole := func(what string, items int) {
 		t.Helper()
-		if body := d.server.Last().Body; body.Previous != "" || len(body.Input) != 7 {
+		if body := d.server.Last().Body; body.Previous != "" || len(body.Input) != items {
 			t.Errorf("%s: went on from %q with %d items", what, body.Previous, len(body.Input))
 		}
 	}
@@ -188,24 +188,24 @@ func TestAStoredAnswerIsGoneOnFrom(t *testing.T) {
 	d.history, d.state = slices.Clone(before), state
 	d.server.Forget()
 	d.say("four")
-	whole("an answer that the provider has forgotten")
+	whole("an answer that the provider has forgotten", 7)
 	if n := len(d.server.Requests()); n != 5 {
 		t.Errorf("%d requests, want the forgotten one to be asked twice", n)
 	}
 
 	d.history, d.state = slices.Clone(before), nil
 	d.say("five")
-	whole("a conversation without its state")
+	whole("a conversation without its state", 7)
 
 	d.history, d.state, d.to.Provider = slices.Clone(before), state, "other"
 	d.say("six")
-	whole("another provider")
+	whole("another provider, which cannot read the reasoning", 5)
 
 	d.to.Provider, d.state = "cloud", state
 	d.history = slices.Clone(before)
-	d.history[3].Native = &transcript.Native{Kind: responses.NativeKind, Items: before[1].Native.Items}
+	d.history[3].Native = &transcript.Native{Kind: "openai-responses:cloud", Items: before[1].Native.Items}
 	d.say("seven")
-	whole("a conversation without the answer that the state is about")
+	whole("a conversation without the answer that the state is about", 7)
 }
 
 // A history of another provider, or with holes, is one that the API takes.
@@ -335,7 +335,7 @@ func TestCompact(t *testing.T) {
 	req := d.server.Last()
 	d.equal("path", "/v1/responses/compact", req.Path)
 	d.equal("model and instructions", []string{"gpt-x", "be brief"}, []string{req.Body.Model, req.Body.Instructions})
-	if len(req.Body.Input) != 6 || got.Native.Kind != responses.NativeKind || len(got.Native.Items) != 3 {
+	if len(req.Body.Input) != 6 || got.Native.Kind != "openai-responses:cloud" || len(got.Native.Items) != 3 {
 		t.Errorf("%d items became %d of the kind %q", len(req.Body.Input), len(got.Native.Items), got.Native.Kind)
 	}
 	d.equal("usage", plugin.TokenUsage{InputTokens: 1006, OutputTokens: 20}, got.Usage)

@@ -122,6 +122,7 @@ func toEvent(e plugin.Event) *pb.NotifyRequest {
 		Turn:     valid(e.Turn),
 		Revision: e.Revision,
 		Plugin:   valid(e.Plugin),
+		Model:    valid(e.Model),
 	}
 }
 
@@ -134,6 +135,7 @@ func fromEvent(r *pb.NotifyRequest) plugin.Event {
 		Turn:     r.GetTurn(),
 		Revision: r.GetRevision(),
 		Plugin:   r.GetPlugin(),
+		Model:    r.GetModel(),
 	}
 }
 

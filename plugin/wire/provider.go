@@ -410,11 +410,11 @@ func fromTurnResult(r *pb.TurnResult) plugin.TurnResult {
 }
 
 func toUsage(u plugin.TokenUsage) *pb.TokenUsage {
-	return &pb.TokenUsage{Input: int64(u.InputTokens), Output: int64(u.OutputTokens)}
+	return &pb.TokenUsage{Input: int64(u.InputTokens), Output: int64(u.OutputTokens), Cached: int64(u.CachedTokens)}
 }
 
 func fromUsage(u *pb.TokenUsage) plugin.TokenUsage {
-	return plugin.TokenUsage{InputTokens: int(u.GetInput()), OutputTokens: int(u.GetOutput())}
+	return plugin.TokenUsage{InputTokens: int(u.GetInput()), OutputTokens: int(u.GetOutput()), CachedTokens: int(u.GetCached())}
 }
 
 func toNative(n *transcript.Native) *pb.Native {

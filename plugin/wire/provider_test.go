@@ -59,7 +59,7 @@ func (p *testPlugin) Turn(ctx context.Context, to plugin.Endpoint, req plugin.Tu
 	return plugin.TurnResult{
 		Text:      fmt.Sprintf("%+v %s %s %s %s %d %d", to, string(to.APIKey), req.System, req.State, req.Tools[0].Schema, items, size),
 		ToolCalls: []transcript.ToolCall{call},
-		Usage:     plugin.TokenUsage{InputTokens: int(peak), OutputTokens: 2},
+		Usage:     plugin.TokenUsage{InputTokens: int(peak), OutputTokens: 2, CachedTokens: 3},
 		Native:    last.Native,
 		State:     req.State,
 	}, nil
@@ -136,7 +136,7 @@ func TestAProviderCannotTellWhereItRuns(t *testing.T) {
 			call := transcript.ToolCall{ID: "c1", Name: "t", Arguments: json.RawMessage(`{"no json`)}
 			want := plugin.TurnResult{
 				Text:      fmt.Sprintf(`%+v k3y be brief {"a": 1} {"type":"object"} 2 %d`, to, len(big)),
-				ToolCalls: []transcript.ToolCall{call}, Usage: got.Usage, Native: native, State: json.RawMessage(`{"a": 1}`),
+				ToolCalls: []transcript.ToolCall{call}, Usage: plugin.TokenUsage{InputTokens: got.Usage.InputTokens, OutputTokens: 2, CachedTokens: 3}, Native: native, State: json.RawMessage(`{"a": 1}`),
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Turn (-want +got):\n%s", diff)

@@ -1040,7 +1040,8 @@ func (x *Page) GetNext() string {
 
 type NotifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "turn_ended", "session_replaced", "plugin_ended"; ignore others.
+	// "turn_ended", "turn_answered", "session_replaced", "plugin_ended"; ignore
+	// others.
 	Kind     string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Agent    string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	Project  string `protobuf:"bytes,3,opt,name=project,proto3" json:"project,omitempty"`
@@ -1048,7 +1049,9 @@ type NotifyRequest struct {
 	Turn     string `protobuf:"bytes,5,opt,name=turn,proto3" json:"turn,omitempty"`
 	Revision int64  `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Of "plugin_ended": the plugin's id.
-	Plugin        string `protobuf:"bytes,7,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	Plugin string `protobuf:"bytes,7,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Of a turn: "<provider>/<model>", the one that answered.
+	Model         string `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1128,6 +1131,13 @@ func (x *NotifyRequest) GetRevision() int64 {
 func (x *NotifyRequest) GetPlugin() string {
 	if x != nil {
 		return x.Plugin
+	}
+	return ""
+}
+
+func (x *NotifyRequest) GetModel() string {
+	if x != nil {
+		return x.Model
 	}
 	return ""
 }
@@ -3635,7 +3645,7 @@ func (*TurnResponse_Error) isTurnResponse_Part() {}
 
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "text", "thought" or "tool"; ignore others.
+	// "text", "thought", "tool" or "notice", a sentence for people; ignore others.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Of a tool.
@@ -3836,9 +3846,11 @@ func (x *TurnResult) GetState() []byte {
 
 // TokenUsage counts tokens; 0 means that the provider did not say.
 type TokenUsage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Input         int64                  `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
-	Output        int64                  `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Input  int64                  `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
+	Output int64                  `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	// Of the input: what the provider still had from before.
+	Cached        int64 `protobuf:"varint,3,opt,name=cached,proto3" json:"cached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3883,6 +3895,13 @@ func (x *TokenUsage) GetInput() int64 {
 func (x *TokenUsage) GetOutput() int64 {
 	if x != nil {
 		return x.Output
+	}
+	return 0
+}
+
+func (x *TokenUsage) GetCached() int64 {
+	if x != nil {
+		return x.Cached
 	}
 	return 0
 }
@@ -4308,7 +4327,7 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x04page\x18\x04 \x01(\v2\x0f.plugin.v1.PageR\x04page\"0\n" +
 	"\x04Page\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"\xb5\x01\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\"\xcb\x01\n" +
 	"\rNotifyRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +
@@ -4316,7 +4335,8 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\asession\x18\x04 \x01(\tR\asession\x12\x12\n" +
 	"\x04turn\x18\x05 \x01(\tR\x04turn\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\x12\x16\n" +
-	"\x06plugin\x18\a \x01(\tR\x06plugin\"R\n" +
+	"\x06plugin\x18\a \x01(\tR\x06plugin\x12\x14\n" +
+	"\x05model\x18\b \x01(\tR\x05model\"R\n" +
 	"\x0eNotifyResponse\x12\x18\n" +
 	"\anotices\x18\x01 \x03(\tR\anotices\x12&\n" +
 	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorR\x05error\"`\n" +
@@ -4488,11 +4508,12 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"tool_calls\x18\x02 \x03(\v2\x13.plugin.v1.ToolCallR\ttoolCalls\x12+\n" +
 	"\x05usage\x18\x03 \x01(\v2\x15.plugin.v1.TokenUsageR\x05usage\x12)\n" +
 	"\x06native\x18\x04 \x01(\v2\x11.plugin.v1.NativeR\x06native\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\fR\x05state\":\n" +
+	"\x05state\x18\x05 \x01(\fR\x05state\"R\n" +
 	"\n" +
 	"TokenUsage\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
-	"\x06output\x18\x02 \x01(\x03R\x06output\"2\n" +
+	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x16\n" +
+	"\x06cached\x18\x03 \x01(\x03R\x06cached\"2\n" +
 	"\x06Native\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05items\x18\x02 \x03(\fR\x05items\"^\n" +
