@@ -12,6 +12,7 @@ import (
 	"sess/host/models"
 	"sess/plugin"
 	"sess/store/session"
+	"sess/surfaces"
 )
 
 // ChatOptions say which conversation to open, and where it is shown.
@@ -200,6 +201,12 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		return out, chat.StoreError(err)
 	case "model":
 		return h.modelCandidates(), nil
+	case "shell":
+		var out []plugin.Candidate
+		for _, s := range surfaces.Shells() {
+			out = append(out, plugin.Candidate{Value: s})
+		}
+		return out, nil
 	case "plugin":
 		var out []plugin.Candidate
 		for _, p := range h.plugins() {

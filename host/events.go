@@ -22,6 +22,7 @@ const (
 	turnEnded       = "turn.ended"
 	sessionReplaced = "session.replaced"
 	pluginsChanged  = "plugins.changed"
+	sessionsChanged = "sessions.changed"
 	eventsDropped   = "events.dropped"
 	changed         = ".changed"
 )

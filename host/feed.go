@@ -19,6 +19,8 @@ const (
 	chatAnswer   = "answer"
 	chatNotice   = "notice"
 	chatReplaced = "session_replaced"
+	chatChanged  = "session_changed"
+	chatDeleted  = "session_deleted"
 	chatMoved    = "session_moved"
 	chatDropped  = "events_dropped"
 )

@@ -125,9 +125,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	tell := opts.Events
 	h.events = newHub(h.now, func(e server.Event) {
-		if e.Kind == sessionReplaced {
-			h.live.replaced(e)
-		}
+		h.live.told(e)
 		if tell != nil {
 			tell(e)
 		}

@@ -100,14 +100,14 @@ func newConversations(h *Host) *conversations {
 // get returns the conversation of a session that exists, and opens it where it is
 // not open. The caller releases it.
 func (l *conversations) get(ctx context.Context, ref session.Ref) (*conversation, error) {
-	if v, err := l.use(ref); v != nil || err != nil {
-		return v, err
-	}
 	switch ok, err := l.host.sessions.Exists(ref); {
 	case err != nil:
 		return nil, chat.StoreError(err)
 	case !ok:
 		return nil, l.host.noSession(ctx, ref)
+	}
+	if v, err := l.use(ref); v != nil || err != nil {
+		return v, err
 	}
 	v := &conversation{all: l, ref: ref, feed: newFeed()}
 	var err error
@@ -274,14 +274,30 @@ func (l *conversations) close(ctx context.Context) {
 	l.end()
 }
 
-// replaced tells who follows a session that it is another conversation now.
-func (l *conversations) replaced(e server.Event) {
+// told passes on what happened to a session elsewhere to who follows it here.
+func (l *conversations) told(e server.Event) {
+	kind := ""
+	switch {
+	case e.Kind == sessionReplaced, e.Kind == sessionsChanged && e.Verb == "saveSession":
+		kind = chatReplaced
+	case e.Kind == sessionsChanged && (e.Verb == "deleteSession" || e.Verb == "delete"):
+		kind = chatDeleted
+	case e.Kind == turnEnded:
+		kind = chatChanged
+	default:
+		return
+	}
 	l.mu.Lock()
 	v := l.open[session.Ref{Project: projectOr(e.Project), ID: e.Session}]
 	l.mu.Unlock()
-	if v != nil {
-		v.feed.add(chatReplaced, e.Data)
+	if v == nil || kind == chatChanged && v.running() != nil { // its own turns are told of as they go
+		return
 	}
+	data := e.Data
+	if len(data) == 0 {
+		data = json.RawMessage("{}")
+	}
+	v.feed.add(kind, data)
 }
 
 // send begins to answer a line. One that comes while another is answered is busy.

@@ -110,7 +110,7 @@ func (h *Host) callSaveSession(ctx context.Context, _ plugin.Caller, params json
 // persisted tells of what a client changed.
 func (h *Host) persisted(ref session.Ref, verb string, data json.RawMessage) {
 	h.events.publish(server.Event{
-		Kind: "sessions" + changed, Agent: DefaultAgent, Project: ref.Project, Session: ref.ID, Verb: verb, Data: data,
+		Kind: sessionsChanged, Agent: DefaultAgent, Project: ref.Project, Session: ref.ID, Verb: verb, Data: data,
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -149,6 +150,18 @@ func homeState(t *testing.T, home string, now time.Time) state {
 	}
 	for _, e := range trash {
 		s.Trash = append(s.Trash, fmt.Sprintf("%s, %s: %s", e.Name, e.Reason, about(e.Meta)))
+	}
+	deleted, err := store.Trashed(ctx)
+	if err != nil {
+		t.Errorf("trash of sessions: %v", err)
+	}
+	for _, e := range deleted {
+		folder := filepath.Join(home, "sessions", filepath.FromSlash(e.Entry))
+		logs, err := filepath.Glob(filepath.Join(folder, "logs", "turn-*.jsonl"))
+		if _, missing := os.Stat(filepath.Join(folder, "session.json")); err != nil || missing != nil {
+			t.Errorf("session %s in the trash: %v, %v", e.Ref, err, missing)
+		}
+		s.Trash = append(s.Trash, fmt.Sprintf("session %s, %q, %s: %d messages, %d bytes, %d logs", e.Ref.ID, e.Title, e.Why, e.Messages, e.Bytes, len(logs)))
 	}
 	slices.Sort(s.Rest)
 	slices.Sort(s.Trash)

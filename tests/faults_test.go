@@ -181,6 +181,14 @@ func command(argv ...string) func(*rig) error {
 	return func(r *rig) error { return r.sess(argv...) }
 }
 
+// sessions runs one of the host's own commands.
+func sessions(argv ...string) func(*rig) error {
+	return func(r *rig) error {
+		_, err := r.run(append([]string{"sessions"}, argv...)...)
+		return err
+	}
+}
+
 // carry exports the snapshot early, and imports it under another name.
 func carry(name string) func(*rig) error {
 	return func(r *rig) error {
@@ -202,6 +210,40 @@ func deletion(argv ...string) func(*rig) error {
 		_, err := r.run(append([]string{"messages", "delete"}, argv...)...)
 		return err
 	}
+}
+
+// secondID is the session that talkToo makes.
+const secondID = "second"
+
+// talkToo makes a session with a turn, and goes back to the first one.
+func talkToo(r *rig) error {
+	c, err := r.OpenChat(r.Context(), host.ChatOptions{Session: secondID, Out: chat.SinkFunc(func(chat.Event) {})})
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Send(r.Context(), "a second talk"), c.Close(r.Context()), sessions("use", talkID)(r))
+}
+
+// saveAsClient stores the session as a client does that has changed a message, taken
+// one out and added one.
+func (r *rig) saveAsClient() error {
+	view, err := r.Sessions().View(r.Context(), session.Ref{Project: "default", ID: talkID})
+	if err != nil {
+		return err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(view, &object); err != nil {
+		return err
+	}
+	messages := object["messages"].([]any)
+	messages[3].(map[string]any)["content"] = "said otherwise"
+	object["messages"] = append(slices.Delete(messages, 5, 6), map[string]any{"id": "new", "role": "user", "content": "and this"})
+	changed, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	_, err = r.Sessions().SaveSession(r.Context(), changed, nil)
+	return err
 }
 
 // exported keeps what a verb writes.
@@ -288,6 +330,14 @@ var faultCases = []faultCase{
 		do:    command("load", "late"),
 		later: 24 * time.Hour,
 	},
+	{name: "delete a session", prepare: talkToo, do: sessions("delete", secondID)},
+	{name: "restore a session", prepare: inOrder(talkToo, sessions("delete", secondID)), do: sessions("restore", secondID)},
+	{name: "rename a session", do: sessions("rename", talkID, "Another title")},
+	{name: "client's save", do: (*rig).saveAsClient},
+	{name: "expire", prepare: talkToo, do: func(r *rig) error {
+		_, err := r.Sessions().Expire(r.Context(), session.Policy{Max: 1})
+		return err
+	}},
 	{name: "save long", do: command("save", "fresh"), long: true},
 	{name: "load long", do: command("load", "early"), long: true},
 	{name: "undo load long", prepare: command("load", "early"), do: command("undo"), long: true},

@@ -222,7 +222,8 @@ func TestHTTPSnapshots(t *testing.T) {
 	}
 }
 
-// The routes below a session, as the Spec declares them.
+// S0-08, S0-09, S0-10, S0-12, S0-13, S0-14, S0-54, S0-55, S0-56, S0-57, S0-58, S0-59, S0-60: the
+// routes below a session, as the Spec declares them.
 func TestHTTPSessionRoutes(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)

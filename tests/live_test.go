@@ -559,3 +559,29 @@ func TestManyFollowers(t *testing.T) {
 	}
 	t.Logf("a turn of 20000 pieces before 9 clients took %v", took)
 }
+
+// What others do to a session is told to who follows it: a client that saves it, a
+// chat in another process, and its end.
+func TestFollowedElsewhere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	a := u.gateway().asker()
+	a.must(t, "POST", "/sessions", map[string]any{"id": "s1"}, nil)
+	a.say(t, "s1", "one")
+	follows := a.open(t, "GET", "/sessions/s1/events", nil)
+	u.do("--session=s1", "chat", "--message", "two")
+	events := follows.until(t, "session_changed")
+	before := a.page(t, "s1", "")
+	if got := events[len(events)-1].field(t, "revision"); got != fmt.Sprint(before.Revision) || before.Total != 4 {
+		t.Errorf("after the turn elsewhere revision %s was told, and the session has %+v", got, before)
+	}
+	var all struct{ Sessions []map[string]any }
+	a.must(t, "GET", "/sessions", nil, &all)
+	all.Sessions[0]["title"] = "Another"
+	a.must(t, "PUT", "/sessions/s1", all.Sessions[0], nil)
+	follows.until(t, "session_replaced")
+	a.must(t, "DELETE", "/sessions/s1?project=default", nil, nil)
+	follows.until(t, "session_deleted")
+	a.refused(t, 404, "not_found", "POST", "/sessions/s1/messages", sayThis{Content: "anybody there?"})
+	a.refused(t, 404, "not_found", "GET", "/sessions/s1/events", nil)
+}

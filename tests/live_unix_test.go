@@ -269,3 +269,32 @@ func TestLiveGatewayKilled(t *testing.T) {
 		t.Errorf("verify: %s", problems)
 	}
 }
+
+// A turn in another process keeps the session: who sends meanwhile is told who.
+func TestBusyElsewhere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	a := u.gateway().asker()
+	turn, rest := u.answering()
+	var s struct{ ID string }
+	u.answer(&s, "sessions", "show")
+	for _, path := range []string{"/messages", "/cancel"} {
+		var body any
+		if path == "/messages" {
+			body = sayThis{Content: "me too"}
+		}
+		if r := a.refused(t, 409, "busy", "POST", "/sessions/"+s.ID+path, body); !strings.Contains(r.Text, fmt.Sprint(turn.Process.Pid)) || r.Hint == "" {
+			t.Errorf("%s: %+v does not say that process %d has the session", path, r, turn.Process.Pid)
+		}
+	}
+	var info struct{ Running bool }
+	if a.must(t, "GET", "/sessions/"+s.ID, nil, &info); !info.Running {
+		t.Error("the session is said to be idle")
+	}
+	if err := turn.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	rest()
+	_ = turn.Wait() // it was interrupted
+	a.say(t, s.ID, "and now")
+}

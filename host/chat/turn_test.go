@@ -176,6 +176,32 @@ func TestNativeHistory(t *testing.T) {
 	}
 }
 
+// What a model wants people to know is told once a turn, and is not part of the
+// answer. Tokens count, too, if the turn fails.
+func TestModelNotices(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rounds := 0
+	d.open(modelFunc(func(_ context.Context, _ models.Request, emit func(models.Delta)) (models.Answer, error) {
+		rounds++
+		emit(models.Delta{Kind: models.DeltaNotice, Text: "asking again in 1s"})
+		emit(models.Delta{Kind: models.DeltaText, Text: "a"})
+		if rounds == 2 {
+			return models.Answer{}, plugin.Errorf(plugin.Unavailable, "gone")
+		}
+		return models.Answer{Text: "a", ToolCalls: []transcript.ToolCall{{ID: "x", Name: "nope"}}, Usage: models.Usage{InputTokens: 5, OutputTokens: 2}}, nil
+	}))
+	shown := d.fail(plugin.Unavailable, "go")
+	d.equal("told", []string{"notice: asking again in 1s", "text: a"}, shown[:2])
+	for _, line := range shown[2:] {
+		if strings.HasPrefix(line, "notice: ") {
+			t.Errorf("told again: %s", line)
+		}
+	}
+	d.equal("messages", []string{"user complete: go", "agent error: a\n\na"}, d.messages())
+	d.equal("events", []string{"turn_start", "text_delta", "tool_call_started", "tool_call_finished", "text_delta", "usage", "error", "turn_end"}, d.logged())
+}
+
 func TestEndlessToolCalls(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -372,7 +372,7 @@ const (
 )
 
 const eventsHelp = "Events have the kinds of the event log: turn_start, text_delta, thought_delta, tool_call_started, tool_call_finished, approval_request, usage, error, run_cancelled, run_finished, turn_end; " +
-	"beside them answer (of a slash command), notice, session_replaced (read the messages anew), session_moved, and events_dropped where the reader was too slow."
+	"beside them answer (of a slash command), notice, session_replaced and session_changed (read the messages anew), session_deleted, session_moved, and events_dropped where the reader was too slow."
 
 // chatOperations describes the endpoints of live conversations.
 func chatOperations() []surfaces.HTTPOperation {

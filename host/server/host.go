@@ -147,6 +147,8 @@ type ChatLine struct {
 //   - "answer": what a slash command answered
 //   - "notice": a sentence for people
 //   - "session_replaced": the conversation is another one now, as after a load
+//   - "session_changed": a turn has run in another process
+//   - "session_deleted": it is in the trash
 //   - "session_moved": it goes on in another session
 //   - "events_dropped": the reader was too slow, and so many events are missing
 type ChatEvent struct {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"sess/store/transcript"
 )
 
 // A member is one key of a JSON object with its value, both as the bytes that
@@ -19,7 +21,7 @@ type member struct {
 // members splits a JSON object. A key that stands there twice keeps its first
 // place and its last value, as other readers of JSON have it.
 func members(object []byte) ([]member, error) {
-	if !json.Valid(object) {
+	if !transcript.ValidJSON(object) {
 		return nil, syntaxReason(object)
 	}
 	var list []member

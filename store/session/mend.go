@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"math"
@@ -96,7 +97,7 @@ func (l *Live) completeMessages(ctx context.Context) error {
 			Content string            `json:"content"`
 			Status  transcript.Status `json:"status"`
 		}
-		if json.Unmarshal(list.Tail[i], &m) != nil || m.Status != transcript.StatusStreaming {
+		if !bytes.Contains(list.Tail[i], []byte(transcript.StatusStreaming)) || json.Unmarshal(list.Tail[i], &m) != nil || m.Status != transcript.StatusStreaming {
 			continue
 		}
 		if texts == nil {

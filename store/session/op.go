@@ -143,7 +143,7 @@ func (s *Store) OpState(ctx context.Context, ref Ref, op string) (state string, 
 	if err := s.markVoid(op); err != nil {
 		return OpUnknown, err
 	}
-	if err := k.toTrash(nil, WhyInterrupted); err != nil {
+	if err := k.toTrash(nil, whyInterrupted); err != nil {
 		return OpUnknown, fmt.Errorf("take session %s away: %w", ref, err)
 	}
 	return OpVoid, nil

@@ -41,8 +41,10 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return errors.Join(err, s.sweepTemps(ctx), s.sweepVoid(ctx), s.sweepTrash(ctx))
 }
 
-// liveChunks yields the chunks that are referred to. A file that moves from the
-// sessions to the trash meanwhile is seen in one of them; who moves one back
+// liveChunks yields the chunks that are referred to, by files that are there for
+// good: whoever wrote one may not have come as far as the sync of its folder, and
+// after a power cut the one before would need its chunks. A file that moves from
+// the sessions to the trash meanwhile is seen in one of them; who moves one back
 // holds the chunk lock.
 func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) error {
 	refs, err := s.refs(ctx)
@@ -73,7 +75,7 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
+		if err = errors.Join(err, s.fs.SyncDir(dir)); err != nil {
 			return err
 		}
 		for _, e := range entries {
@@ -86,6 +88,9 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 			}
 			data, err := durable.ReadFile(s.fs, name, 0)
 			if errors.Is(err, fs.ErrNotExist) {
+				if err := s.fs.SyncDir(path.Dir(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
 				continue
 			}
 			if err != nil {

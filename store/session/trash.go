@@ -21,7 +21,8 @@ const (
 	WhyProject     = "deleted with its project"
 	WhyTooMany     = "more sessions than sessions.max"
 	WhyOld         = "not used for longer than sessions.maxAgeDays"
-	WhyInterrupted = "its making was interrupted"
+	whyUnknown     = "unknown"
+	whyInterrupted = "its making was interrupted" // nobody has known it, so it is not told of
 )
 
 // A session in the trash is a folder there, <hash of its ref>.<ms>. The record
@@ -150,44 +151,38 @@ func (k *Locked) toTrash(l *Live, why string) error {
 		return fmt.Errorf("delete session %s: %w", k.ref, err)
 	}
 	k.seen = nil
-	switch err := durable.Move(s.fs, k.ref.file(), entry+"/"+trashSession); {
-	case errors.Is(err, fs.ErrNotExist):
-		return s.dropEntry(entry)
-	case err != nil:
-		if gone, existsErr := durable.Exists(s.fs, entry+"/"+trashSession); gone || existsErr != nil {
-			err = fmt.Errorf("%w: %w", ErrUndecided, err)
+	err = durable.Move(s.fs, k.ref.file(), entry+"/"+trashSession)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.tidyEntry(entry)
+	}
+	if err != nil {
+		if gone, existsErr := durable.Exists(s.fs, entry+"/"+trashSession); existsErr == nil && !gone {
+			return fmt.Errorf("delete session %s: %w", k.ref, err)
 		}
-		return fmt.Errorf("delete session %s: %w", k.ref, err)
+		err = fmt.Errorf("delete session %s: %w: %w", k.ref, ErrUndecided, err)
 	}
 	// From here on it is deleted. What fails now, the next sweep does.
 	if err := k.logsToTrash(entry); err != nil {
 		s.log.Warn("event logs of a deleted session left behind", "session_id", k.ref.ID, "project", k.ref.Project, "err", err)
 	}
-	return nil
+	return err
 }
 
 // logsToTrash moves the folder of a session that is in the trash after it.
 func (k *Locked) logsToTrash(entry string) error {
-	err := durable.Move(k.store.fs, k.ref.folder(), entry+"/"+trashLogs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return k.store.moveFolder(k.ref.folder(), entry+"/"+trashLogs)
 }
 
 // Trashed lists the sessions in the trash, those deleted last first.
 func (s *Store) Trashed(ctx context.Context) ([]Trashed, error) {
 	entries, err := s.trashEntries(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(entries, func(t Trashed) bool { return !s.inTrash(t) }), nil
+	return slices.DeleteFunc(entries, func(t Trashed) bool { return t.Ref == (Ref{}) || !s.inTrash(t) || t.Why == whyInterrupted }), err
 }
 
 // trashed are the entries of one session, the one deleted last first.
 func (s *Store) trashed(ref Ref) ([]Trashed, error) {
 	entries, err := s.trashEntries(context.Background(), ref.hash()+".")
-	return slices.DeleteFunc(entries, func(t Trashed) bool { return t.Ref != ref || !s.inTrash(t) }), err
+	return slices.DeleteFunc(entries, func(t Trashed) bool { return t.Ref != ref || !s.inTrash(t) || t.Why == whyInterrupted }), err
 }
 
 // inTrash reports whether the file of an entry is in the trash.
@@ -214,18 +209,14 @@ func (s *Store) trashEntries(ctx context.Context, prefix string) ([]Trashed, err
 		if !f.IsDir() || !strings.HasPrefix(f.Name(), prefix) {
 			continue
 		}
-		var r trashedJSON
-		entry := path.Join(trashDir, f.Name())
-		err := s.readSmall(entry+"/"+trashRecord, &r)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnreadable) {
-			continue // nothing this store has made is like that
-		}
+		r, err := s.trashedRecord(path.Join(trashDir, f.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("list the trash: %w", err)
 		}
 		ref := Ref{Project: r.ProjectID, ID: r.ID}
+		entry := path.Join(trashDir, f.Name())
 		if ref.check() != nil {
-			continue
+			ref = Ref{} // it names none: what is there is of no session, or cannot be told whose
 		}
 		list = append(list, Trashed{
 			Ref: ref, Title: r.Title, Messages: r.Messages, Bytes: r.Bytes,
@@ -236,6 +227,33 @@ func (s *Store) trashEntries(ctx context.Context, prefix string) ([]Trashed, err
 		return cmp.Or(cmp.Compare(b.DeletedAt, a.DeletedAt), cmp.Compare(b.Entry, a.Entry))
 	})
 	return list, nil
+}
+
+// trashedRecord reads the record of an entry. Where it is damaged, the session's own
+// file says whose it is.
+func (s *Store) trashedRecord(entry string) (trashedJSON, error) {
+	var r trashedJSON
+	err := s.readSmall(entry+"/"+trashRecord, &r)
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errUnreadable) {
+		return r, err
+	}
+	data, err := durable.ReadFile(s.fs, entry+"/"+trashSession, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return trashedJSON{}, nil
+	}
+	if err != nil {
+		return trashedJSON{}, err
+	}
+	ref := Ref{Project: memberText(data, keyProjectID), ID: memberText(data, keyID)}
+	l, err := decode(ref, data)
+	if err != nil {
+		return trashedJSON{}, nil
+	}
+	ms, _ := strconv.ParseInt(strings.TrimPrefix(path.Ext(entry), "."), 10, 64)
+	return trashedJSON{
+		ProjectID: ref.Project, ID: ref.ID, Title: l.Doc.Meta.Title, Messages: l.Doc.Meta.Messages, Bytes: l.Doc.Meta.Bytes,
+		UpdatedAt: l.UpdatedAt, DeletedAt: ms, Why: whyUnknown,
+	}, nil
 }
 
 // Restore brings a session back from the trash, durably: of several of that name
@@ -282,24 +300,83 @@ func (k *Locked) fromTrash(ctx context.Context, entry string) error {
 	if err := durable.MkdirAll(s.fs, k.ref.Project); err != nil {
 		return err
 	}
-	if there, err := durable.Exists(s.fs, k.ref.folder()); err != nil {
-		return err
-	} else if !there {
-		if err := durable.Move(s.fs, entry+"/"+trashLogs, k.ref.folder()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	err := s.moveFolder(entry+"/"+trashLogs, k.ref.folder())
+	if err == nil {
+		err = s.small(ctx, func() error { return s.touchMeta(k.ref) })
+	}
+	if err == nil {
+		err = durable.Move(s.fs, entry+"/"+trashSession, k.ref.file())
+	}
+	if err != nil {
+		if there, existsErr := durable.Exists(s.fs, k.ref.file()); there || existsErr != nil {
+			return fmt.Errorf("%w: %w", ErrUndecided, err)
 		}
-	}
-	if err := s.small(ctx, func() error { return s.touchMeta(k.ref) }); err != nil {
-		return err
-	}
-	if err := durable.Move(s.fs, entry+"/"+trashSession, k.ref.file()); err != nil {
-		return fmt.Errorf("%w: %w", ErrUndecided, err)
+		return errors.Join(err, k.logsToTrash(entry))
 	}
 	k.seen = nil
-	if err := s.dropEntry(entry); err != nil {
+	if err := s.tidyEntry(entry); err != nil {
 		s.log.Warn("record of a restored session left behind", "session_id", k.ref.ID, "project", k.ref.Project, "err", err)
 	}
 	return nil
+}
+
+// moveFolder moves a folder, which need not be there, durably. Where the other one
+// is there already, it takes the files that it lacks.
+func (s *Store) moveFolder(from, to string) error {
+	there, err := durable.Exists(s.fs, to)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if err := durable.Move(s.fs, from, to); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	files, err := s.fs.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if taken, takenErr := durable.Exists(s.fs, path.Join(to, f.Name())); taken || takenErr != nil {
+			err = errors.Join(err, takenErr)
+			continue
+		}
+		err = errors.Join(err, durable.Move(s.fs, path.Join(from, f.Name()), path.Join(to, f.Name())))
+	}
+	return err
+}
+
+// tidyEntry removes an entry of the trash whose session is not in it. Logs that are
+// there all the same stay.
+func (s *Store) tidyEntry(entry string) error {
+	files, err := s.fs.ReadDir(entry)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody else did it
+	}
+	if err != nil {
+		return err
+	}
+	left := false
+	for _, f := range files {
+		switch name := path.Join(entry, f.Name()); {
+		case f.Name() == trashRecord, strings.HasSuffix(f.Name(), durable.TempSuffix):
+			err = errors.Join(err, durable.Remove(s.fs, name))
+		case f.IsDir():
+			inside, insideErr := s.fs.ReadDir(name)
+			if err = errors.Join(err, insideErr); insideErr == nil && len(inside) == 0 {
+				err = errors.Join(err, durable.Remove(s.fs, name))
+				continue
+			}
+			left = true
+		default:
+			left = true
+		}
+	}
+	if left || err != nil {
+		return err
+	}
+	return durable.Remove(s.fs, entry)
 }
 
 // dropEntry removes an entry of the trash for good, the session first: what is
@@ -337,7 +414,7 @@ func (s *Store) removeAll(dir string) error {
 // EmptyTrash removes the sessions for good that went to the trash before a time,
 // and tells how many.
 func (s *Store) EmptyTrash(ctx context.Context, before time.Time) (n int, err error) {
-	entries, err := s.Trashed(ctx)
+	entries, err := s.trashEntries(ctx, "")
 	if err != nil {
 		return 0, err
 	}
@@ -345,7 +422,7 @@ func (s *Store) EmptyTrash(ctx context.Context, before time.Time) (n int, err er
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		if t.DeletedAt >= before.UnixMilli() {
+		if t.DeletedAt >= before.UnixMilli() || t.Ref == (Ref{}) || !s.inTrash(t) {
 			continue
 		}
 		err := s.ifFree(ctx, t.Ref, func() error { // whoever restores it holds the lock
@@ -373,6 +450,14 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 }
 
 func (s *Store) sweepEntry(ctx context.Context, t Trashed) error {
+	if t.Ref == (Ref{}) {
+		// What was begun last may be about to get its record.
+		info, err := s.fs.Stat(t.Entry)
+		if err != nil || s.inTrash(t) || s.now().Sub(info.ModTime()) < tempAge {
+			return nil
+		}
+		return s.tidyEntry(t.Entry)
+	}
 	logs, err := durable.Exists(s.fs, t.Entry+"/"+trashLogs)
 	if err != nil || logs && s.inTrash(t) {
 		return err
@@ -393,7 +478,7 @@ func (s *Store) sweepEntry(ctx context.Context, t Trashed) error {
 	switch {
 	case err != nil:
 	case !s.inTrash(t):
-		err = s.removeAll(t.Entry)
+		err = s.tidyEntry(t.Entry)
 	case !session:
 		err = k.logsToTrash(t.Entry)
 	}

@@ -165,3 +165,37 @@ func TestSweepAndTheTrash(t *testing.T) {
 		t.Errorf("%d chunks of nobody are left", len(left))
 	}
 }
+
+// Logs are never lost between the trash and a session that had the same id since,
+// and a session whose record is damaged can still be brought back.
+func TestTrashLosesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	turn := func(input string) {
+		t.Helper()
+		k := must(s.Lock(t.Context(), ref, "turn", false))(t)
+		log := must(k.BeginTurn(t.Context(), session.TurnHeader{Turn: input, Input: input}))(t)
+		ok(t, log.End(t.Context(), nil))
+		ok(t, k.Unlock())
+	}
+	create(t, s, ref, "one")
+	turn("first")
+	ok(t, s.Delete(t.Context(), ref))
+	entry := filepath.Dir(must(filepath.Glob(filepath.Join(dir, ".trash", "*", "session.json")))(t)[0])
+	ok(t, os.WriteFile(filepath.Join(entry, "trashed.json"), []byte("{"), 0o600))
+	trashed := must(s.Trashed(t.Context()))(t)
+	if len(trashed) != 1 || trashed[0].Ref != ref || trashed[0].Title != "a title" || trashed[0].DeletedAt != noon().UnixMilli() {
+		t.Errorf("Trashed = %+v", trashed)
+	}
+	turn("stray")
+	ok(t, s.Restore(t.Context(), ref))
+	ok(t, s.Sweep(t.Context()))
+	left := must(filepath.Glob(filepath.Join(dir, ".trash", "*", "logs", "turn-001.jsonl")))(t)
+	if got := must(s.Turns(t.Context(), ref))(t); len(got) != 1 || len(left) != 1 {
+		t.Errorf("of two logs with one name there are %v and %v", got, left)
+	}
+	if got := must(s.Trashed(t.Context()))(t); len(got) > 0 {
+		t.Errorf("the session is still in the trash: %+v", got)
+	}
+}

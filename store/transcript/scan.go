@@ -318,6 +318,13 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
+// ValidJSON is [json.Valid], and several times as fast.
+func ValidJSON(data []byte) bool {
+	p := parser{data: data}
+	p.blanks()
+	return p.skip(0) == nil && p.end() == nil
+}
+
 // isValue reports whether data is exactly one JSON value in UTF-8 with no
 // blanks around it.
 func isValue(data []byte) bool {
