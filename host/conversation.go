@@ -141,16 +141,8 @@ func (h *Host) chatCommands(ctx context.Context, moved func(plugin.Call, session
 		})
 	}
 	var all []chat.Command
-	for _, p := range h.plugins() {
-		if p.sup == nil {
-			continue
-		}
-		spec, err := h.spec(ctx, p)
-		if err != nil {
-			h.log.Warn("plugin left out of a chat", "plugin", p.Manifest.ID, "err", err)
-			continue
-		}
-		all = append(all, chat.Command{Spec: *spec, Dispatcher: follow(spec.Command), Plugin: p.Manifest.ID, Tool: p.exposes("exposeTool")})
+	for _, p := range h.described(ctx) {
+		all = append(all, chat.Command{Spec: *p.spec, Dispatcher: follow(p.spec.Command), Plugin: p.Manifest.ID, Tool: p.exposes("exposeTool")})
 	}
 	for _, d := range h.own {
 		spec := d.Spec()

@@ -47,6 +47,31 @@ func TestToolCall(t *testing.T) {
 	}
 }
 
+// S3-20: what is too large for the session's file is whole in the event log and in
+// history.
+func TestLargeToolCall(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	note := strings.Repeat("n", 9_000)
+	d.send(`call pad_manage {"action":"save","name":"v1","note":"` + note + `"}`)
+	activities := records[transcript.Activity](d, transcript.ListActivities)
+	if len(activities) != 1 || activities[0].RawInput != nil || activities[0].RawOutput != nil || activities[0].Title != "pad_manage save" {
+		t.Errorf("activities %+v, want one without input and output", activities)
+	}
+	whole := map[string]bool{}
+	events, _, err := d.store.ReadTurn(t.Context(), d.ref, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		whole[e.Type] = strings.Contains(string(e.Raw), note)
+	}
+	history := d.history()
+	if !whole[session.EventToolCallStarted] || !whole[session.EventToolCallFinished] || !strings.Contains(history[1], note) || !strings.Contains(history[2], note) {
+		t.Errorf("the call is whole in the event log: %v, history has %d items", whole, len(history))
+	}
+}
+
 func TestToolFailures(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rule, arguments, want string }{
