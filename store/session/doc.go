@@ -19,9 +19,10 @@
 // what only this program needs: the revision, the operations that landed
 // lately, the list of what the model saw, and references to sealed chunks. Where
 // there are any, the arrays hold the newest records only. A file without sess
-// has revision 0. The key titleBy is "user" where people chose the title. Keys that are not known here keep their place and their bytes,
-// and so does every record; a record that a foreign program spread over several
-// lines is joined to one.
+// has revision 0. The key titleBy is "user" where people chose the title. Keys
+// that are not known here keep their place and their bytes, and so does every
+// record; a record that a foreign program spread over several lines is joined to
+// one.
 //
 // The key sess, on one line in the file:
 //
