@@ -46,6 +46,8 @@ func TestLoadConfigRefusals(t *testing.T) {
 		{"an index", `{"gateway": {"allowedOrigins": ["https://a.example", 5]}}`, `gateway.allowedOrigins.1: want string, got 5`},
 		{"twice", `{"sessions": {"max": 1, "max": 2}}`, `sessions.max: given twice`},
 		{"no JSON", `{"sessions": `, `line 1, column 14: `},
+		{"a key that stands there itself", `{"models": {"providers": {"x": {"kind": "openai", "apiKey": "k"}}}}`, `models.providers.x.apiKey: unknown key; did you mean apiKeyEnv?`},
+		{"attempts below none", `{"models": {"providers": {"x": {"kind": "openai", "maxRetries": -1}}}}`, `models.providers.x.maxRetries: -1 is too small; want at least 0`},
 		{"a model without its provider", `{"models": {"default": "echo"}}`, `models.default: "echo" is not allowed; want provider/model`},
 		{"not an object", `[]`, `the file: want object, got []`},
 		{"a key at the top", `{"bogus": 1}`, "bogus: unknown key"},

@@ -12,6 +12,7 @@ import (
 	"sess/host/models"
 	"sess/plugin"
 	"sess/store/session"
+	"sess/surfaces"
 )
 
 // ChatOptions say which conversation to open, and where it is shown.
@@ -140,16 +141,8 @@ func (h *Host) chatCommands(ctx context.Context, moved func(plugin.Call, session
 		})
 	}
 	var all []chat.Command
-	for _, p := range h.plugins() {
-		if p.sup == nil {
-			continue
-		}
-		spec, err := h.spec(ctx, p)
-		if err != nil {
-			h.log.Warn("plugin left out of a chat", "plugin", p.Manifest.ID, "err", err)
-			continue
-		}
-		all = append(all, chat.Command{Spec: *spec, Dispatcher: follow(spec.Command), Plugin: p.Manifest.ID, Tool: p.exposes("exposeTool")})
+	for _, p := range h.described(ctx) {
+		all = append(all, chat.Command{Spec: *p.spec, Dispatcher: follow(p.spec.Command), Plugin: p.Manifest.ID, Tool: p.exposes("exposeTool")})
 	}
 	for _, d := range h.own {
 		spec := d.Spec()
@@ -200,6 +193,12 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		return out, chat.StoreError(err)
 	case "model":
 		return h.modelCandidates(), nil
+	case "shell":
+		var out []plugin.Candidate
+		for _, s := range surfaces.Shells() {
+			out = append(out, plugin.Candidate{Value: s})
+		}
+		return out, nil
 	case "plugin":
 		var out []plugin.Candidate
 		for _, p := range h.plugins() {

@@ -418,6 +418,7 @@ func (g *Gateway) methods() []Method {
 		{"gateway.stop", g.callStop},
 		{"gateway.reload", g.callReload},
 		{"command.run", g.callCommand},
+		{CompleteMethod, g.callComplete},
 	}
 }
 

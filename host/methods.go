@@ -166,16 +166,8 @@ func (h *Host) Commands(ctx context.Context) []server.Command {
 	for _, d := range h.own {
 		all = append(all, server.Command{Spec: d.Spec(), HTTP: true})
 	}
-	for _, p := range h.plugins() {
-		if p.sup == nil {
-			continue
-		}
-		spec, err := h.spec(ctx, p)
-		if err != nil {
-			h.log.WarnContext(ctx, "plugin left out", "plugin", p.Manifest.ID, "err", err)
-			continue
-		}
-		all = append(all, server.Command{Spec: *spec, Plugin: p.Manifest.ID, HTTP: p.exposes("httpRoutes"), Tool: p.exposes("exposeTool")})
+	for _, p := range h.described(ctx) {
+		all = append(all, server.Command{Spec: *p.spec, Plugin: p.Manifest.ID, HTTP: p.exposes("httpRoutes"), Tool: p.exposes("exposeTool")})
 	}
 	return all
 }

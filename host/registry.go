@@ -369,18 +369,44 @@ func (h *Host) Spec(ctx context.Context, command string) (*plugin.Spec, error) {
 // left out and logged: the others go on.
 func (h *Host) Specs(ctx context.Context) []*plugin.Spec {
 	var specs []*plugin.Spec
-	for _, p := range h.plugins() {
+	for _, p := range h.described(ctx) {
+		specs = append(specs, p.spec)
+	}
+	return specs
+}
+
+// describedPlugin is a plugin with what it brings.
+type describedPlugin struct {
+	*Plugin
+	spec *plugin.Spec
+}
+
+// described lists the enabled plugins with their Specs. Those that have to be
+// started for that are started at the same time; one that cannot be is left out and
+// logged.
+func (h *Host) described(ctx context.Context) []describedPlugin {
+	all := h.plugins()
+	specs := make([]*plugin.Spec, len(all))
+	var asked sync.WaitGroup
+	for i, p := range all {
 		if p.sup == nil {
 			continue
 		}
-		spec, err := h.spec(ctx, p)
-		if err != nil {
-			h.log.Warn("plugin left out", "plugin", p.Manifest.ID, "err", err)
-			continue
-		}
-		specs = append(specs, spec)
+		asked.Go(func() {
+			var err error
+			if specs[i], err = h.spec(ctx, p); err != nil {
+				h.log.WarnContext(ctx, "plugin left out", "plugin", p.Manifest.ID, "err", err)
+			}
+		})
 	}
-	return specs
+	asked.Wait()
+	var list []describedPlugin
+	for i, p := range all {
+		if specs[i] != nil {
+			list = append(list, describedPlugin{p, specs[i]})
+		}
+	}
+	return list
 }
 
 // OwnSpecs returns the Specs of the host's own commands.

@@ -26,11 +26,11 @@ type Ask struct {
 	Request plugin.CompleteRequest
 }
 
-// Lines renders the completion for the shell scripts: one candidate a line,
-// value, tab, help. asked are the answers to Ask, which need not be filtered.
-func (c *Completion) Lines(asked []plugin.Candidate) string {
+// CompletionLines renders candidates for the shell scripts: one a line, value,
+// tab, help.
+func CompletionLines(all []plugin.Candidate) string {
 	var b strings.Builder
-	for _, cand := range c.All(asked) {
+	for _, cand := range all {
 		b.WriteString(cand.Value)
 		if cand.Help != "" {
 			b.WriteString("\t" + cand.Help)

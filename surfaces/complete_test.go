@@ -2,6 +2,7 @@ package surfaces_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func TestComplete(t *testing.T) {
 			t.Parallel()
 			c := commands(t).Complete(split(tt.line))
 			var got []string
-			for line := range strings.Lines(c.Lines(nil)) {
+			for line := range strings.Lines(surfaces.CompletionLines(c.All(nil))) {
 				value, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 				got = append(got, value)
 			}
@@ -59,7 +60,7 @@ func TestCompleteAfterVerbThatIsAlsoAGroup(t *testing.T) {
 		{Name: "trash"}, {Name: "trash list"}, {Name: "trash restore"},
 	}}}}
 	done := c.Complete(split("trash l"))
-	if got := done.Lines(nil); got != "list\n" {
+	if got := surfaces.CompletionLines(done.All(nil)); got != "list\n" {
 		t.Errorf("Complete(%q) = %q, want %q", "trash l", got, "list\n")
 	}
 }
@@ -69,7 +70,7 @@ func TestCompleteWithoutOwnCommand(t *testing.T) {
 	c := surfaces.Commands{Prog: "x", Specs: []plugin.Spec{{Command: "y", Summary: "why"}}}
 	for line, want := range map[string]string{"": "y\twhy\n", "z ": ""} {
 		done := c.Complete(split(line))
-		if got := done.Lines(nil); got != want {
+		if got := surfaces.CompletionLines(done.All(nil)); got != want {
 			t.Errorf("Complete(%q) = %q, want %q", line, got, want)
 		}
 	}
@@ -119,14 +120,14 @@ func TestCompleteAsks(t *testing.T) {
 func TestCompletionLines(t *testing.T) {
 	t.Parallel()
 	c := commands(t).Complete([]string{"new", "--from=v"})
-	got := c.Lines([]plugin.Candidate{
+	got := surfaces.CompletionLines(c.All([]plugin.Candidate{
 		{Value: "v1", Help: "12 messages\tyesterday\n\x1b[31m"},
 		{Value: "other"},
 		{Value: "v\n2"},
 		{Value: "v3"},
-	})
+	}))
 	if want := "--from=v1\t12 messages yesterday \\x1b[31m\n--from=v3\n"; got != want {
-		t.Errorf("Lines = %q, want %q", got, want)
+		t.Errorf("CompletionLines = %q, want %q", got, want)
 	}
 }
 
@@ -158,10 +159,67 @@ func FuzzComplete(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		words := split(line)
 		done := c.Complete(words)
-		for line := range strings.Lines(done.Lines(nil)) {
+		for line := range strings.Lines(surfaces.CompletionLines(done.All(nil))) {
 			if last := words[len(words)-1]; !strings.HasPrefix(line, last) {
 				t.Errorf("Complete(%q) proposes %q, which does not begin with %q", words, line, last)
 			}
 		}
 	})
+}
+
+func TestCompleteSlash(t *testing.T) {
+	t.Parallel()
+	specs := commands(t).Specs
+	spec := specs[slices.IndexFunc(specs, func(s plugin.Spec) bool { return s.Command == "sess" })]
+	for _, tt := range []struct {
+		argv []string
+		want string // values, and in brackets what is asked for
+	}{
+		{[]string{"sa"}, "save"},
+		{[]string{"tra"}, "trash"},
+		{[]string{"save", "--"}, "--json --help"},
+	} {
+		c := surfaces.CompleteSlash(&spec, tt.argv)
+		var values []string
+		for _, cand := range c.All(nil) {
+			values = append(values, cand.Value)
+		}
+		got := strings.Join(values, " ")
+		if tt.argv[0] == "save" { // and the verb's own flags before
+			if !strings.HasSuffix(got, tt.want) || strings.Contains(got, "--project") || strings.Contains(got, "--home") {
+				t.Errorf("CompleteSlash(%q) = %s", tt.argv, got)
+			}
+			continue
+		}
+		if got != tt.want {
+			t.Errorf("CompleteSlash(%q) = %s, want %s", tt.argv, got, tt.want)
+		}
+	}
+	if c := surfaces.CompleteSlash(&spec, []string{"save", "v1", "--session=x"}); c.Ask != nil {
+		t.Errorf("a chat's session cannot be named, but %+v is asked for", c.Ask)
+	}
+}
+
+func TestLastWord(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line   string
+		before string
+		word   string
+		from   int
+		ok     bool
+	}{
+		{"", "", "", 0, true},
+		{"/se", "", "/se", 0, true},
+		{"/sess  sa", "/sess", "sa", 7, true},
+		{"/sess ", "/sess", "", 6, true},
+		{`/sess save "v`, "", "", 0, false},
+		{`/sess save "v 1"`, "/sess save", "v 1", 11, true},
+		{`/sess save v\`, "", "", 0, false},
+	} {
+		before, word, from, ok := surfaces.LastWord(tt.line)
+		if got := strings.Join(before, " "); got != tt.before || word != tt.word || from != tt.from || ok != tt.ok {
+			t.Errorf("LastWord(%q) = %q, %q, %d, %v", tt.line, before, word, from, ok)
+		}
+	}
 }

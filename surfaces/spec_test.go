@@ -38,7 +38,7 @@ func FuzzSpec(f *testing.F) {
 		c.Find(words)
 		c.Resolve(words)
 		done := c.Complete(words)
-		done.Lines(nil)
+		surfaces.CompletionLines(done.All(nil))
 		if _, _, err := surfaces.SplitHostFlags(words, c.Find); err != nil {
 			text(t, err)
 		}

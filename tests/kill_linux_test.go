@@ -194,6 +194,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		func(int) []string { return []string{"undo"} },
 		func(int) []string { return []string{"redo"} },
 		func(int) []string { return []string{"delete", "victim"} },
+		func(int) []string { return []string{"messages", "delete", "-1"} },
 		func(int) []string { return []string{"prune", "--keep=2"} },
 		func(int) []string { return []string{"copy", "kept", "victim", "--overwrite"} },
 		func(int) []string { return []string{"rename", "victim", "timed", "--overwrite"} },

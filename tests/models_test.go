@@ -200,6 +200,28 @@ func TestModelsRefuse(t *testing.T) {
 	}
 }
 
+// A key may lie in a file; its path starts in the home.
+func TestModelsKeyFile(t *testing.T) {
+	t.Parallel()
+	u := newModelUser(t, modelstest.Answer{Text: "hello"})
+	config := fmt.Sprintf(`{"models": {"default": "an/m2", "providers": {"an": {"kind": "anthropic", "baseURL": %q, "apiKeyFile": "an.key"}}}}`, u.URL)
+	if err := os.WriteFile(filepath.Join(u.home, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(u.home, "an.key")
+	_, stderr, exit := u.run("chat", "--message", "hi")
+	if exit != 6 || !strings.Contains(stderr, "model an/m2: there is no key: the file "+file+" is not there\nhint: write the key into it, readable for you alone (mode 0600)") {
+		t.Errorf("without the file: status %d\n%s", exit, stderr)
+	}
+	if err := os.WriteFile(file, []byte("k-of-a-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.do("chat", "--message", "hi")
+	if got := u.Requests()[0].Header.Get("X-Api-Key"); got != "k-of-a-file" {
+		t.Errorf("the key is %q", got)
+	}
+}
+
 // An answer that breaks off is kept as far as it came, and the conversation goes
 // on from there.
 func TestModelsBreakOff(t *testing.T) {
@@ -257,7 +279,7 @@ func TestModelsInterrupted(t *testing.T) {
 	}
 }
 
-// S1-14, S1-66: usage, thoughts and calls are in the turn's log.
+// S1-14: usage, thoughts and calls are in the turn's log.
 func TestModelsLeaveALog(t *testing.T) {
 	t.Parallel()
 	u := newModelUser(

@@ -330,7 +330,8 @@ func (t *turn) write(ctx context.Context) error {
 	if n := len(t.activities); n > 0 {
 		records := make([]transcript.Record, n)
 		for i := range t.activities {
-			records[i] = record(t.activities[i])
+			// All of it is in the event log and in history.
+			records[i] = session.BoundActivity(record(t.activities[i]))
 		}
 		if err := t.live.Splice(transcript.ListActivities, t.firstOpen, t.firstOpen+t.stored, records...); err != nil {
 			return StoreError(err)

@@ -47,6 +47,31 @@ func TestToolCall(t *testing.T) {
 	}
 }
 
+// S3-20: what is too large for the session's file is whole in the event log and in
+// history.
+func TestLargeToolCall(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	note := strings.Repeat("n", 9_000)
+	d.send(`call pad_manage {"action":"save","name":"v1","note":"` + note + `"}`)
+	activities := records[transcript.Activity](d, transcript.ListActivities)
+	if len(activities) != 1 || activities[0].RawInput != nil || activities[0].RawOutput != nil || activities[0].Title != "pad_manage save" {
+		t.Errorf("activities %+v, want one without input and output", activities)
+	}
+	whole := map[string]bool{}
+	events, _, err := d.store.ReadTurn(t.Context(), d.ref, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		whole[e.Type] = strings.Contains(string(e.Raw), note)
+	}
+	history := d.history()
+	if !whole[session.EventToolCallStarted] || !whole[session.EventToolCallFinished] || !strings.Contains(history[1], note) || !strings.Contains(history[2], note) {
+		t.Errorf("the call is whole in the event log: %v, history has %d items", whole, len(history))
+	}
+}
+
 func TestToolFailures(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ rule, arguments, want string }{
@@ -174,6 +199,32 @@ func TestNativeHistory(t *testing.T) {
 	if diff := cmp.Diff(native, sent[1].Native); diff != "" {
 		t.Errorf("native (-said +sent):\n%s", diff)
 	}
+}
+
+// What a model wants people to know is told once a turn, and is not part of the
+// answer. Tokens count, too, if the turn fails.
+func TestModelNotices(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rounds := 0
+	d.open(modelFunc(func(_ context.Context, _ models.Request, emit func(models.Delta)) (models.Answer, error) {
+		rounds++
+		emit(models.Delta{Kind: models.DeltaNotice, Text: "asking again in 1s"})
+		emit(models.Delta{Kind: models.DeltaText, Text: "a"})
+		if rounds == 2 {
+			return models.Answer{}, plugin.Errorf(plugin.Unavailable, "gone")
+		}
+		return models.Answer{Text: "a", ToolCalls: []transcript.ToolCall{{ID: "x", Name: "nope"}}, Usage: models.Usage{InputTokens: 5, OutputTokens: 2}}, nil
+	}))
+	shown := d.fail(plugin.Unavailable, "go")
+	d.equal("told", []string{"notice: asking again in 1s", "text: a"}, shown[:2])
+	for _, line := range shown[2:] {
+		if strings.HasPrefix(line, "notice: ") {
+			t.Errorf("told again: %s", line)
+		}
+	}
+	d.equal("messages", []string{"user complete: go", "agent error: a\n\na"}, d.messages())
+	d.equal("events", []string{"turn_start", "text_delta", "tool_call_started", "tool_call_finished", "text_delta", "usage", "error", "turn_end"}, d.logged())
 }
 
 func TestEndlessToolCalls(t *testing.T) {
@@ -396,6 +447,71 @@ func TestTornEventLogIsTold(t *testing.T) {
 		t.Errorf("shown %q, want a notice that names the file", shown)
 	}
 	d.equal("messages", []string{"user complete: hi", "agent complete: " + first, "user complete: ho", "agent complete: " + seen("ho", 2, "hi")}, d.messages())
+}
+
+// S1-14: what is asked of a person is in the log of the turn, and so is every other
+// kind of event where it happens.
+func TestEventKinds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line string
+		want []string
+	}{
+		{"think of it", []string{"turn_start", "thought_delta", "text_delta", "usage", "run_finished", "turn_end"}},
+		{`call pad_manage {"action":"save","name":"v1"}`, []string{
+			"turn_start", "tool_call_started", "approval_request", "tool_call_finished", "text_delta", "usage", "run_finished", "turn_end",
+		}},
+		{"fail", []string{"turn_start", "error", "turn_end"}},
+		{"slow 100000 1ms", []string{"turn_start", "text_delta", "run_cancelled", "turn_end"}},
+	} {
+		d := newDesk(t)
+		d.opts.Confirm = func() []string { return []string{"save"} }
+		d.open(offline(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		d.shown.on = func(e chat.Event) {
+			switch {
+			case e.Kind == chat.EventQuestion:
+				if err := d.chat.Allow(e.Tool.ID, true); err != nil {
+					t.Errorf("Allow: %v", err)
+				}
+			case e.Kind == chat.EventText && strings.HasPrefix(tt.line, "slow"):
+				cancel()
+			}
+		}
+		_ = d.chat.Send(ctx, tt.line) // two of them fail, as their logs say
+		cancel()
+		d.equal(tt.line, tt.want, d.logged())
+	}
+}
+
+// S1-22: a command shows the last events of the turn that runs, as many as it is
+// told to.
+func TestEventsOfTheTurnThatRuns(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.send("hi")
+	other, err := chat.Open(t.Context(), d.store, d.ref, offline(t), d.shown, d.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}()
+	seen := 0
+	d.shown.on = func(e chat.Event) {
+		if e.Kind == chat.EventText && seen == 0 {
+			seen++
+			if err := other.Send(t.Context(), "/events 1"); err != nil {
+				t.Errorf("/events 1: %v", err)
+			}
+		}
+	}
+	got := strings.Join(d.send("ho"), "\n")
+	if !strings.Contains(got, "answer: turn 2: 2 events, the last 1\n2  ") || !strings.Contains(got, "  text_delta  ") {
+		t.Errorf("shown:\n%s", got)
+	}
 }
 
 func TestConfirm(t *testing.T) {

@@ -374,14 +374,17 @@ func (a *completionAnswer) keep(text string) {
 
 func (a *completionAnswer) whole(ctx context.Context) error {
 	answer, err := a.x.Result(ctx)
-	text, spoken := "", err == nil
-	if err != nil {
+	var text string
+	if err == nil {
+		text = a.text(answer)
+	} else if answer == nil { // its client has gone; the turn goes on
+		return CutShort(ctx, methodSend, err)
+	} else {
+		var spoken bool
 		if text, spoken = a.refused(err); !spoken {
 			a.named(nil)
 			return CutShort(ctx, methodSend, err)
 		}
-	} else {
-		text = a.text(answer)
 	}
 	a.named(answer.Moved)
 	a.keep(text)
@@ -425,6 +428,9 @@ func (a *completionAnswer) stream(ctx context.Context) error {
 		}
 	}
 	answer, err := a.x.Result(ctx)
+	if answer == nil {
+		return nil // its client has gone; the turn goes on
+	}
 	if err != nil {
 		text, spoken := a.refused(err)
 		if !spoken {

@@ -233,6 +233,9 @@ func (c *Client) exchange(ctx context.Context, req Request, key string, reader R
 	maps.Copy(r.Header, c.opts.Header)
 	r.Header.Set("Accept", "text/event-stream, application/json")
 	r.Header.Set("User-Agent", "sess")
+	// It is not sent, and says that the request may be: a connection that the
+	// provider has given up since it was last used costs nobody a pause.
+	r.Header["Idempotency-Key"] = []string{}
 	if req.Body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -261,7 +264,7 @@ func (c *Client) exchange(ctx context.Context, req Request, key string, reader R
 		case len(data) > answerLimit:
 			return fmt.Errorf("the answer is larger than %d MB", answerLimit>>20)
 		}
-		err = reader.Event(Event{Data: data, Whole: true})
+		err = reader.Event(Event{Data: inUTF8(data), Whole: true})
 		if errors.Is(err, ErrDone) {
 			return nil
 		}

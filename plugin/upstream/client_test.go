@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ func TestEvents(t *testing.T) {
 		{"several lines", "data: a\ndata:b\ndata:\ndata:  c\n\ndata: [DONE]\n\n", []string{"a\nb\n\n c"}, false},
 		{"other fields", "id: 7\nretry: 5\nnonsense\ndata: a\n\ndata: [DONE]\n\n", []string{"a"}, false},
 		{"a byte order mark", "\xef\xbb\xbfdata: a\n\ndata: [DONE]\n\n", []string{"a"}, false},
+		{"bytes that are no text", "data: a\xffb\n\ndata: [DONE]\n\n", []string{"a\uFFFDb"}, false},
 		{"a long line", "data: " + long + "\n\ndata: [DONE]\n\n", []string{long}, false},
 		{"no empty line at the end", "data: a\n\ndata: [DONE]\n", []string{"a"}, false},
 		{"what follows the end", "data: [DONE]\n\ndata: a\n\n", nil, false},
@@ -435,6 +437,67 @@ func TestUnreachable(t *testing.T) {
 	if s.err == nil || s.err.Code != plugin.Unavailable || s.tries != 1 || !strings.Contains(s.err.Message, "certificate") {
 		t.Errorf("Stream = %v after %d tries, want one that names the certificate", s.err, s.tries)
 	}
+}
+
+// A connection that the provider has given up meanwhile is replaced without a word.
+func TestStaleConnection(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() { served <- serveStale(l) }()
+	c, err := upstream.New(upstream.Options{BaseURL: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := c.Post(t.Context(), upstream.Request{Model: "desk/m1", Path: "/x", Body: []byte(`{}`), Notice: func(text string) { t.Errorf("told: %s", text) }})
+		if err != nil || string(got) != "{}" {
+			t.Errorf("Post = %s, %v", got, err)
+		}
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// serveStale answers the first request, closes its connection at the second, and
+// answers that on another one.
+func serveStale(l net.Listener) error {
+	first, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReader(first)
+	if err := serveOne(in, first); err != nil {
+		return err
+	}
+	if err := errors.Join(serveOne(in, io.Discard), first.Close()); err != nil {
+		return err
+	}
+	second, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	return errors.Join(serveOne(bufio.NewReader(second), second), second.Close())
+}
+
+func serveOne(in *bufio.Reader, out io.Writer) error {
+	req, err := http.ReadRequest(in)
+	if err != nil {
+		return err
+	}
+	if _, sent := req.Header["Idempotency-Key"]; sent {
+		return errors.New("a header came that is for the client alone")
+	}
+	if _, err := io.Copy(io.Discard, req.Body); err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+	return err
 }
 
 func TestAddresses(t *testing.T) {

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
 // Event is one server-sent event. An answer that is one JSON document instead of
 // a stream comes as one event with Whole set.
 type Event struct {
 	Name  string // "" where the server names none
-	Data  []byte // valid until the next event
+	Data  []byte // in UTF-8; valid until the next event
 	Whole bool
 }
 
@@ -34,7 +35,7 @@ func readEvents(r io.Reader, each func(Event) error) error {
 			name = ""
 			return nil
 		}
-		e := Event{Name: name, Data: data}
+		e := Event{Name: name, Data: inUTF8(data)}
 		name, some = "", false
 		err := each(e)
 		data = data[:0]
@@ -86,4 +87,12 @@ func readEvents(r io.Reader, each func(Event) error) error {
 			}
 		}
 	}
+}
+
+// inUTF8 is data without what is none.
+func inUTF8(data []byte) []byte {
+	if utf8.Valid(data) {
+		return data
+	}
+	return bytes.ToValidUTF8(data, []byte("\uFFFD"))
 }

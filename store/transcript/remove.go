@@ -3,6 +3,8 @@ package transcript
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"strconv"
 )
 
@@ -46,7 +48,7 @@ func (r Removed) Notices() []string {
 // The document is changed; after an error it is as it was. New chunks go to
 // emit, and load has to find them.
 func RemoveMessages(d *Document, load Loader, emit Sealer, indices []int) (Removed, error) {
-	r := remover{doc: d.Clone(), load: load, emit: emit, indices: indices}
+	r := remover{doc: d.Clone(), load: load, emit: emit, indices: indices, seed: maphash.MakeSeed()}
 	if err := r.check(); err != nil {
 		return Removed{}, err
 	}
@@ -75,6 +77,7 @@ type remover struct {
 	load    Loader
 	emit    Sealer
 	indices []int
+	seed    maphash.Seed
 
 	compacted int             // so many of the first messages
 	ids       map[string]bool // of the messages that go
@@ -199,10 +202,10 @@ func (r *remover) activities() error {
 	return nil
 }
 
-// piece is what matters here of an item of history.
+// piece is what is kept of an item of history while all of them are looked at.
 type piece struct {
 	toolItem
-	Content string `json:"content"`
+	said uint64 // what it says, as a hash; only of an answer without its message's id
 }
 
 func (r *remover) history() error {
@@ -221,11 +224,21 @@ func (r *remover) history() error {
 	}
 	var pieces []piece
 	unnamed := false
-	for p, err := range decoded[piece](l, r.load, start, l.Records) {
+	type item struct {
+		toolItem
+		Content string `json:"content"`
+	}
+	for in, err := range decoded[item](l, r.load, start, l.Records) {
 		if err != nil {
 			return err
 		}
-		unnamed = unnamed || p.MessageID == ""
+		p := piece{toolItem: in.toolItem}
+		if p.MessageID == "" {
+			unnamed = true
+			if p.Role == RoleAssistant {
+				p.said = maphash.String(r.seed, in.Content)
+			}
+		}
 		pieces = append(pieces, p)
 	}
 	goes := make([]bool, len(pieces))
@@ -272,7 +285,7 @@ func (r *remover) history() error {
 type turnShare struct {
 	user          bool
 	agents, going int
-	said          map[string]bool // what the messages say that go
+	said          []uint64 // what the messages say that go, as hashes
 }
 
 // turnShares lists the turns from the one on in which the first message stands
@@ -302,7 +315,7 @@ func (r *remover) turns() (turnShares, error) {
 			return nil, err
 		}
 		if m.Role == RoleUser || turns == nil {
-			turns = append(turns, turnShare{said: map[string]bool{}})
+			turns = append(turns, turnShare{})
 		}
 		t := &turns[len(turns)-1]
 		goes := r.gone[pos].drop && pos >= r.compacted
@@ -311,7 +324,7 @@ func (r *remover) turns() (turnShares, error) {
 			t.user = goes
 		case goes:
 			t.agents, t.going = t.agents+1, t.going+1
-			t.said[m.Content] = true
+			t.said = append(t.said, maphash.String(r.seed, m.Content))
 		default:
 			t.agents++
 		}
@@ -331,7 +344,7 @@ func (turns turnShares) mark(pieces []piece, goes []bool) {
 			case RoleUser:
 				goes[i] = t.user
 			case RoleAssistant:
-				goes[i] = t.going > 0 && (t.going == t.agents || t.said[p.Content])
+				goes[i] = t.going > 0 && (t.going == t.agents || slices.Contains(t.said, p.said))
 			case RoleTool:
 				goes[i] = t.going > 0 && t.going == t.agents
 			}
