@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"math/big"
@@ -126,6 +127,7 @@ func (c *Config) take(object any, plugins []*plugin.Manifest) error {
 			faults = append(faults, "plugins.entries."+id+": no plugin of this id is here")
 		}
 	}
+	faults = append(faults, kindFaults(object, plugins)...)
 	for _, m := range plugins {
 		part, wrong := pluginPart(m, child(entries[m.ID], "config"))
 		c.parts[m.ID] = part
@@ -146,6 +148,23 @@ func (c *Config) take(object any, plugins []*plugin.Manifest) error {
 		return err
 	}
 	return json.Unmarshal(data, c)
+}
+
+// kindFaults names the providers of kinds that nobody talks to. Which plugin does
+// is known only once it was started; here any will do.
+func kindFaults(object any, plugins []*plugin.Manifest) []string {
+	providers, _ := child(child(object, "models"), "providers").(map[string]any)
+	var faults, known []string
+	for _, k := range models.Kinds() {
+		known = append(known, strconv.Quote(k.Name))
+	}
+	for id, p := range providers {
+		kind, ok := child(p, "kind").(string) // of another type the schema tells
+		if ok && !slices.Contains(known, strconv.Quote(kind)) && !slices.ContainsFunc(plugins, func(m *plugin.Manifest) bool { return m.ID == kind }) {
+			faults = append(faults, fmt.Sprintf("models.providers.%s.kind: want one of %s, or the id of a plugin, got %q", id, strings.Join(known, ", "), kind))
+		}
+	}
+	return faults
 }
 
 // read parses the file.

@@ -162,11 +162,22 @@ func (h *Host) newPlugin(c candidate, config *Config) *Plugin {
 		// A bundled plugin of a one-shot call talks through a private folder
 		// only; leaving out the key exchange saves a third of its start.
 		s.MTLS = s.MTLS && h.opts.Background
+		s.Env = proxies(h.opts.Environ)
 	} else {
 		h.runInstalled(&s, c)
 	}
 	p.sup = supervise.New(s)
 	return p
+}
+
+// proxies are the variables of an environment that say how the network is reached.
+// A proxy's address may have a password in it, so only plugins that are part of
+// this program get them.
+func proxies(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}, strings.ToUpper(name))
+	})
 }
 
 // configuration is what a plugin is given at its start.

@@ -165,7 +165,9 @@ func checkKeys(data []byte) error {
 func (m *Manifest) Has(p Permission) bool { return slices.Contains(m.Permissions, p) }
 
 // Hears reports whether the plugin is to be told of events of a kind.
-func (m *Manifest) Hears(kind EventKind) bool { return m.Events == nil || slices.Contains(m.Events, kind) }
+func (m *Manifest) Hears(kind EventKind) bool {
+	return m.Events == nil || slices.Contains(m.Events, kind)
+}
 
 // UsesMux reports whether the plugin multiplexes its broker.
 func (m *Manifest) UsesMux() bool { return m.Mux == nil || *m.Mux }

@@ -400,6 +400,39 @@ func TestTheKeyIsKeptNowhere(t *testing.T) {
 	}
 }
 
+// The plugin reaches the network in the same way as the rest of the program.
+func TestThePluginUsesTheProxy(t *testing.T) {
+	t.Parallel()
+	u, server := newCloudUser(t, `{}`)
+	u.config(`{"models": {"default": "cloud/gpt-x", "providers": {"cloud": {"kind": "responses", "baseURL": "http://models.invalid/v1", "maxRetries": 0}}}}`)
+	u.env = append(u.env, "HTTP_PROXY="+server.URL)
+	u.say("one")
+	equal(t, "requests", 1, len(server.Requests()))
+}
+
+// The model compacts its own conversation when its turn has ended.
+func TestTheModelCompactsItsConversation(t *testing.T) {
+	t.Parallel()
+	u, server := newCloudUser(t, `{}`)
+	u.say("one", "two")
+	server.Script(responsestest.Reply{Calls: []responsestest.Call{{ID: "c1", Name: "context_manage", Arguments: `{"action":"compact","range":":2"}`}}})
+	_, stderr, exit := u.run("chat", "--message", "make it shorter")
+	if exit != 0 || !strings.Contains(stderr, "compacted messages [:2] for the model") {
+		t.Errorf("the turn ended with status %d: %s", exit, stderr)
+	}
+	got := server.Requests()
+	if told := string(got[3].Body.Input[len(got[3].Body.Input)-1]); !strings.Contains(told, "queued: compact runs when this turn ends") {
+		t.Errorf("the model was told %s", told)
+	}
+	if list := u.snapshots(); len(list) != 1 || list[0].Reason != "Before compacting conversation [:2]" {
+		t.Errorf("snapshots %+v", list)
+	}
+	u.say("and now?")
+	if first := asked(server); len(first) != 12 || !strings.Contains(first[1], "compaction") {
+		t.Errorf("the next request has %d items: %s", len(first), first)
+	}
+}
+
 // What came of an answer stays when its stream breaks off, or when the plugin that
 // talks to the model dies.
 func TestHalfAnAnswerIsKept(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -69,5 +71,84 @@ func TestConfirmedAtATerminal(t *testing.T) {
 	}
 	if got := u.plugin("note"); got.ID != "note" {
 		t.Errorf("after a yes: %+v", got)
+	}
+}
+
+// modes are how a terminal treats what is typed.
+func modes(t *testing.T, line *os.File) (m syscall.Termios) {
+	t.Helper()
+	conn, err := line.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed syscall.Errno
+	if err := conn.Control(func(fd uintptr) {
+		_, _, failed = syscall.Syscall(syscall.SYS_IOCTL, fd, syscall.TCGETS, uintptr(unsafe.Pointer(&m)))
+	}); err != nil || failed != 0 {
+		t.Fatalf("modes of a terminal: %v, %v", err, failed)
+	}
+	return m
+}
+
+// S1-19: a chat at a terminal. Ctrl-C ends an answer and keeps what came, Ctrl-D the
+// chat, and the terminal is as it was.
+func TestChatAtATerminal(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	screen, line := terminal(t)
+	before := modes(t, line)
+	chat := u.command("chat")
+	chat.Env = append(chat.Env, "TERM=xterm")
+	chat.Stdin, chat.Stdout, chat.Stderr = line, line, line
+	chat.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := chat.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shown := bufio.NewReader(screen)
+	until := func(text string) (all string) {
+		t.Helper()
+		for !strings.Contains(all, text) {
+			if err := screen.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			b, err := shown.ReadByte()
+			if err != nil {
+				t.Fatalf("the chat showed %q, and not %q: %v", all, text, err)
+			}
+			all += string(b)
+		}
+		return all
+	}
+	types := func(keys string) {
+		t.Helper()
+		if _, err := screen.WriteString(keys); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until("> ")
+	types("slow 100000 5ms\r")
+	until("\r\n1 2 3 ")
+	types("typed ahead") // goes with the answer, as Ctrl-C has it
+	if got := until(" 9 "); strings.Contains(got, "typed") {
+		t.Errorf("what was typed is in the answer: %q", got)
+	}
+	if m := modes(t, line); m.Lflag&syscall.ECHO != 0 || m.Lflag&syscall.ISIG == 0 {
+		t.Errorf("during an answer the terminal has the modes %x", m.Lflag)
+	}
+	types("\x03")
+	until("interrupted; what came until then is kept")
+	until("> ")
+	types("\x04")
+	if exit := u.exit(chat.Wait()); exit != 0 {
+		t.Errorf("the chat ended with status %d", exit)
+	}
+	if after := modes(t, line); after != before {
+		t.Errorf("the terminal has the modes %+v, before they were %+v", after, before)
+	}
+	if got := u.messages(); len(got) != 2 || !strings.HasPrefix(got[1], "1 2 3 ") {
+		t.Errorf("messages %q", got)
+	}
+	if got, err := os.ReadFile(filepath.Join(u.home, "chat.history")); string(got) != "\"slow 100000 5ms\"\n" {
+		t.Errorf("history %q, %v", got, err)
 	}
 }

@@ -335,6 +335,7 @@ func seen(text string, n int, firstText string) string {
 	return fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", text, n, firstText)
 }
 
+// S1-01, S1-11: every turn belongs to a session, and is kept.
 func TestTurnIsStored(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -458,6 +459,7 @@ func TestSlashLeavesNoTrace(t *testing.T) {
 	d.equal("a text with a slash", []string{"text: " + seen("/etc/hosts", 4, "hi")}, d.send("//etc/hosts"))
 }
 
+// S1-21, S1-22, S1-23: what a chat tells of itself.
 func TestBuiltins(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

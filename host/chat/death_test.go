@@ -141,6 +141,8 @@ func reopen(t *testing.T, dir string) *desk {
 	return d
 }
 
+// S1-11, S3-65: what came until the end of the process is there afterwards, and the
+// model knows it.
 func TestKilledInTheMiddleOfATurn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

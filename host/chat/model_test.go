@@ -29,6 +29,7 @@ func (d *desk) modelName() string {
 	return name
 }
 
+// S1-21: a session names the model that it talks with.
 func TestModelIsSwitched(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

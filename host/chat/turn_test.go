@@ -449,6 +449,71 @@ func TestTornEventLogIsTold(t *testing.T) {
 	d.equal("messages", []string{"user complete: hi", "agent complete: " + first, "user complete: ho", "agent complete: " + seen("ho", 2, "hi")}, d.messages())
 }
 
+// S1-14: what is asked of a person is in the log of the turn, and so is every other
+// kind of event where it happens.
+func TestEventKinds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line string
+		want []string
+	}{
+		{"think of it", []string{"turn_start", "thought_delta", "text_delta", "usage", "run_finished", "turn_end"}},
+		{`call pad_manage {"action":"save","name":"v1"}`, []string{
+			"turn_start", "tool_call_started", "approval_request", "tool_call_finished", "text_delta", "usage", "run_finished", "turn_end",
+		}},
+		{"fail", []string{"turn_start", "error", "turn_end"}},
+		{"slow 100000 1ms", []string{"turn_start", "text_delta", "run_cancelled", "turn_end"}},
+	} {
+		d := newDesk(t)
+		d.opts.Confirm = func() []string { return []string{"save"} }
+		d.open(offline(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		d.shown.on = func(e chat.Event) {
+			switch {
+			case e.Kind == chat.EventQuestion:
+				if err := d.chat.Allow(e.Tool.ID, true); err != nil {
+					t.Errorf("Allow: %v", err)
+				}
+			case e.Kind == chat.EventText && strings.HasPrefix(tt.line, "slow"):
+				cancel()
+			}
+		}
+		_ = d.chat.Send(ctx, tt.line) // two of them fail, as their logs say
+		cancel()
+		d.equal(tt.line, tt.want, d.logged())
+	}
+}
+
+// S1-22: a command shows the last events of the turn that runs, as many as it is
+// told to.
+func TestEventsOfTheTurnThatRuns(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.send("hi")
+	other, err := chat.Open(t.Context(), d.store, d.ref, offline(t), d.shown, d.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := other.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}()
+	seen := 0
+	d.shown.on = func(e chat.Event) {
+		if e.Kind == chat.EventText && seen == 0 {
+			seen++
+			if err := other.Send(t.Context(), "/events 1"); err != nil {
+				t.Errorf("/events 1: %v", err)
+			}
+		}
+	}
+	got := strings.Join(d.send("ho"), "\n")
+	if !strings.Contains(got, "answer: turn 2: 2 events, the last 1\n2  ") || !strings.Contains(got, "  text_delta  ") {
+		t.Errorf("shown:\n%s", got)
+	}
+}
+
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	const line = `call pad_manage {"action":"save","name":"v1"}`

@@ -244,11 +244,11 @@ func (p *Plugin) runShow(ctx context.Context, in *dispatch.Invocation) (plugin.R
 		tokens = fmt.Sprintf("%d of %d (%d%%)", f.Tokens, f.ContextWindow, 100*f.Tokens/f.ContextWindow)
 	}
 	rows = append(rows, []string{"tokens", tokens})
-	text := ""
+	var text strings.Builder
 	for _, row := range rows {
-		text += fmt.Sprintf("%-11s%s\n", row[0]+":", row[1])
+		fmt.Fprintf(&text, "%-11s%s\n", row[0]+":", row[1])
 	}
-	return resultOf(strings.TrimSuffix(text, "\n"), f)
+	return resultOf(strings.TrimSuffix(text.String(), "\n"), f)
 }
 
 // Notify compacts a conversation after a turn of a model of this plugin that filled

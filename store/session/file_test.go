@@ -123,6 +123,8 @@ func TestReadRules(t *testing.T) {
 	}
 }
 
+// S1-32, S1-33: an id that is made here has letters, digits, hyphens and underscores,
+// at most 64.
 func TestMissingAndForbiddenNames(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())

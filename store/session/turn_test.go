@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,9 @@ import (
 
 func logPath(dir, name string) string { return filepath.Join(dir, "default", "s1", name) }
 
+// S1-03, S1-04, S1-13, S1-14: a turn is a file of one event a line, each with seq, time
+// and type; the first says what the turn is, the last that it ended. Kinds that
+// nobody knows are kept.
 func TestTurnLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,6 +58,8 @@ func TestTurnLog(t *testing.T) {
 	}
 }
 
+// S1-12: the numbers have three digits and then more, and go on after the highest
+// there is; the other spelling of the names is read too.
 func TestTurnNumbers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,6 +88,7 @@ func TestTurnNumbers(t *testing.T) {
 	}
 }
 
+// S1-14: a line that was cut off is set aside, and never glued to the next one.
 func TestTornLineIsSetAside(t *testing.T) {
 	t.Parallel()
 	good := `{"seq":1,"type":"turn_start"}` + "\n" + `{"seq":2,"type":"text_delta"}` + "\n" + `{"seq":3,"type":"usage"}` + "\n"
@@ -118,6 +125,31 @@ func TestTornLineIsSetAside(t *testing.T) {
 				t.Errorf("set aside %q, want %q", aside.String(), c.aside)
 			}
 		})
+	}
+}
+
+// S1-11: a turn that has ended is in its log after a power cut, whole.
+func TestEndedTurnIsDurable(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	dir := filepath.Join(top, "sessions")
+	power := must(durabletest.NewPower(top))(t)
+	s := must(session.Open(dir, session.Options{Now: noon, FS: power.Open}))(t)
+	defer func() { ok(t, s.Close()) }()
+	k := must(s.Lock(t.Context(), ref, "turn", false))(t)
+	defer func() { ok(t, k.Unlock()) }()
+	log := must(k.BeginTurn(t.Context(), session.TurnHeader{Turn: "t1", Input: "hi"}))(t)
+	ok(t, log.Text("m2", "Hello"))
+	ok(t, log.End(t.Context(), nil))
+	want := string(must(os.ReadFile(logPath(dir, "turn-001.jsonl")))(t))
+	seed := rand.Uint64()
+	for i := range 20 { // what was not synced may be there all the same
+		left := filepath.Join(t.TempDir(), "left")
+		ok(t, power.Cut(left, rand.New(rand.NewPCG(seed, uint64(i)))))
+		got, err := os.ReadFile(logPath(filepath.Join(left, "sessions"), "turn-001.jsonl"))
+		if err != nil || string(got) != want {
+			t.Fatalf("after a power cut (seed %d, %d): %q, %v; want %q", seed, i, got, err, want)
+		}
 	}
 }
 
@@ -173,6 +205,8 @@ func interrupted(t testing.TB, s *session.Store) {
 	ok(t, k.Unlock())
 }
 
+// S3-65: a message that was being written has failed, and has the text that the log
+// of its turn has of it.
 func TestInterruptedSession(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

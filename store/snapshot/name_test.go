@@ -10,6 +10,8 @@ import (
 	"sess/store/snapshot"
 )
 
+// S1-34, S1-35: a name has ASCII letters, digits, hyphens, underscores and a few
+// more, at most 128.
 func TestParseName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", snapshot.MaxName)
