@@ -280,3 +280,28 @@ func TestSessionsOfAnApplicationRefused(t *testing.T) {
 		}
 	})
 }
+
+// S3-10, S3-12: a session that cannot be read is told of, and keeps none of the
+// others from being loaded.
+func TestLoadAllTellsOfWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	eachSessionClient(t, func(t *testing.T, g *gateway, c sessionClient) {
+		ctx := t.Context()
+		if _, err := c.SaveSession(ctx, client.PersistedChatSession{ID: "whole", ProjectID: "p"}); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(g.home, "sessions", "p", "torn.json")
+		write(t, file, `{"id":"torn","messages":[`, 0o600)
+		write(t, filepath.Join(g.home, "sessions", "manifest.json"), "{", 0o600)
+		all, err := c.LoadAll(ctx)
+		if err != nil || len(all.Sessions) != 1 || all.Sessions[0].ID != "whole" || all.Manifest.Version != 1 {
+			t.Fatalf("LoadAll: %+v, %v", all, err)
+		}
+		if len(all.Notices) != 1 || !strings.Contains(all.Notices[0], "p/torn") || !strings.Contains(all.Notices[0], "damaged") {
+			t.Errorf("the notices are %q", all.Notices)
+		}
+		if data, err := os.ReadFile(file); err != nil || string(data) != `{"id":"torn","messages":[` {
+			t.Errorf("loading changed the damaged file to %q (%v)", data, err)
+		}
+	})
+}

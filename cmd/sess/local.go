@@ -26,13 +26,14 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		Summary: "The program itself",
 		Verbs: []dispatch.Verb{{
 			Name: "chat", Summary: "Talk with a model in a live session",
-			Help: "At a terminal it asks for one line after the other; the arrow keys move in it and bring back what was said before, " +
-				"and pasted text stays one message. Text that comes through a pipe is taken line by line.\n\n" +
+			Help: "At a terminal it asks for one line after the other; the arrow keys move in it and bring back what was written before, " +
+				"Ctrl-R searches that, Tab completes commands, Alt-Enter begins another line, and pasted text stays one message. A line that " +
+				"begins with a blank is not remembered. Text that comes through a pipe is taken line by line.\n\n" +
 				"A line that begins with a slash is a command: /help lists them. Ctrl-C ends an answer, Ctrl-D the chat.",
 			Examples: []string{"chat", "chat --message 'hello'"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("message", "", "send this one line, print the answer and leave").Short("m")
-				fs.String("model", "", "model to talk with, provider/model").Complete("model")
+				fs.String("model", "", "model to talk with from now on in this session, provider/model").Complete("model")
 			},
 			Effect: plugin.EffectWrite, Run: a.chat,
 		}, {

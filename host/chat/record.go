@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"math"
 
-	"sess/store/session"
 	"sess/store/transcript"
 )
 
@@ -21,24 +18,6 @@ func record(v any) transcript.Record {
 		panic(fmt.Sprintf("chat: a %T has no JSON: %v", v, err))
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// decode iterates over the records of a list, from the given one on, that have
-// the shape of T, whether they are stored yet or not. Others, which a provider or another program may keep there,
-// are left out.
-func decode[T any](live *session.Live, name string, from int) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for r, err := range live.Doc.List(name).All(live.Load, from, math.MaxInt) {
-			var v T
-			if err != nil {
-				yield(v, err)
-				return
-			}
-			if json.Unmarshal(r, &v) == nil && !yield(v, nil) {
-				return
-			}
-		}
-	}
 }
 
 // cut shortens a text to n characters.
