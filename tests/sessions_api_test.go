@@ -125,9 +125,10 @@ func codeOf(err error) plugin.Code {
 }
 
 // S3-09, S3-10, S3-11, S3-14, S3-15, S3-16, S3-17, S3-18, S3-21, S3-22, S3-23,
-// S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-71, S3-72: an application
-// keeps its sessions here as it is documented: it loads at its start, saves after
-// each message, says which session is open, deletes one, and all of a project.
+// S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-71, S3-72, S3-73: an
+// application keeps its sessions here as it is documented: it loads at its start,
+// saves after each message, says which session is open, deletes one, and all of a
+// project.
 func TestSessionsOfAnApplication(t *testing.T) {
 	t.Parallel()
 	eachSessionClient(t, func(t *testing.T, g *gateway, c sessionClient) {
