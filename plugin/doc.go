@@ -5,6 +5,8 @@
 // HTTP route, gateway method. All of them lower to one thing, a [Call] whose
 // Argv a [Dispatcher] answers with a [Result] or an [*Error].
 //
+// A plugin may be a [Provider], too: then it talks to models for the host.
+//
 // A [Plugin] is what an author implements; a [Runtime] is what the host gives
 // the plugin in return. Neither knows whether the other runs in the same
 // process: package plugin/wire carries both over gRPC, and the tests run the

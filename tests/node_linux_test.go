@@ -72,7 +72,7 @@ func TestNodePlugin(t *testing.T) {
 		t.Fatalf("the chat says %q, %v", line, err)
 	}
 	program := filepath.Join(u.home, "plugins", "count", "main.js")
-	if running := running(t, program); len(running) != 1 {
+	if running := nodesRunning(t, program); len(running) != 1 {
 		t.Fatalf("the plugin's processes are %v", running)
 	}
 	if err := chat.Process.Kill(); err != nil {
@@ -81,7 +81,7 @@ func TestNodePlugin(t *testing.T) {
 	_ = chat.Wait() // it was killed
 	late, look := time.After(5*time.Second), time.NewTicker(20*time.Millisecond)
 	defer look.Stop()
-	for left := running(t, program); len(left) > 0; left = running(t, program) {
+	for left := nodesRunning(t, program); len(left) > 0; left = nodesRunning(t, program) {
 		select {
 		case <-look.C:
 		case <-late:
@@ -102,8 +102,11 @@ func npmInstall(t *testing.T, dir string) {
 
 // TestNodeClient takes the client module from a gateway, as a page does, and uses
 // it in Node against that gateway. Its types are checked as strictly as can be.
-// S0-61, S3-07, S3-08, S3-71, S3-72, S3-73: what each test in testdata/client is
-// about stands there.
+//
+// S3-07, S3-08, S3-21, S3-71, S3-72: the five methods, whose calls need not wait
+// for each other. S3-73: the documented types. S0-46, S0-47: notifications over a
+// restore. S0-54, S0-55, S0-56, S0-57, S0-58, S0-59, S0-60, S0-61: one method for
+// each route of the snapshots.
 func TestNodeClient(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "client")
@@ -131,8 +134,8 @@ func TestNodeClient(t *testing.T) {
 	}
 }
 
-// running lists the processes of node that run a program.
-func running(t *testing.T, program string) []int {
+// nodesRunning lists the processes of node that run a program.
+func nodesRunning(t *testing.T, program string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

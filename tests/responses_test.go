@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -408,6 +409,34 @@ func TestThePluginUsesTheProxy(t *testing.T) {
 	u.env = append(u.env, "HTTP_PROXY="+server.URL)
 	u.say("one")
 	equal(t, "requests", 1, len(server.Requests()))
+}
+
+// S0-12, S0-29: clients compact a session over HTTP; while it shows a snapshot that
+// is refused, and changes nothing.
+func TestASessionIsCompactedOverHTTP(t *testing.T) {
+	t.Parallel()
+	u, _ := newCloudUser(t, `{}`)
+	u.say("one", "two", "three")
+	u.do("save", "v1")
+	w := u.serve()
+	path := "/sessions/" + u.active().Ref.ID
+	u.do("select", "v1")
+	before := u.liveFiles()
+	var refused struct{ Code string }
+	if w.want(http.StatusConflict, &refused, http.MethodPost, path+"/compact", `{"range":":2"}`); refused.Code != "readonly" {
+		t.Errorf("while a snapshot is selected: %+v", refused)
+	}
+	equal(t, "live sessions", before, u.liveFiles())
+	u.do("deselect")
+	var done struct{ Data struct{ Compacted bool } }
+	if w.want(http.StatusOK, &done, http.MethodPost, path+"/compact", `{"range":":2"}`); !done.Data.Compacted {
+		t.Errorf("compact answers %+v", done)
+	}
+	var show struct{ Compacted int }
+	if w.want(http.StatusOK, &show, http.MethodGet, path+"/context", ""); show.Compacted != 2 {
+		t.Errorf("context answers %+v", show)
+	}
+	w.want(http.StatusNotFound, nil, http.MethodPost, "/sessions/nosuch/compact", "{}")
 }
 
 // The model compacts its own conversation when its turn has ended.

@@ -125,9 +125,10 @@ func codeOf(err error) plugin.Code {
 }
 
 // S3-09, S3-10, S3-11, S3-14, S3-15, S3-16, S3-17, S3-18, S3-21, S3-22, S3-23,
-// S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-71, S3-72: an application
-// keeps its sessions here as it is documented: it loads at its start, saves after
-// each message, says which session is open, deletes one, and all of a project.
+// S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-71, S3-72, S3-73: an
+// application keeps its sessions here as it is documented: it loads at its start,
+// saves after each message, says which session is open, deletes one, and all of a
+// project.
 func TestSessionsOfAnApplication(t *testing.T) {
 	t.Parallel()
 	eachSessionClient(t, func(t *testing.T, g *gateway, c sessionClient) {
@@ -277,6 +278,31 @@ func TestSessionsOfAnApplicationRefused(t *testing.T) {
 		}
 		if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
 			t.Errorf("the file has changed (%v):\n%s\n%s", err, before, after)
+		}
+	})
+}
+
+// S3-10, S3-12: a session that cannot be read is told of, and keeps none of the
+// others from being loaded.
+func TestLoadAllTellsOfWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	eachSessionClient(t, func(t *testing.T, g *gateway, c sessionClient) {
+		ctx := t.Context()
+		if _, err := c.SaveSession(ctx, client.PersistedChatSession{ID: "whole", ProjectID: "p"}); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(g.home, "sessions", "p", "torn.json")
+		write(t, file, `{"id":"torn","messages":[`, 0o600)
+		write(t, filepath.Join(g.home, "sessions", "manifest.json"), "{", 0o600)
+		all, err := c.LoadAll(ctx)
+		if err != nil || len(all.Sessions) != 1 || all.Sessions[0].ID != "whole" || all.Manifest.Version != 1 {
+			t.Fatalf("LoadAll: %+v, %v", all, err)
+		}
+		if len(all.Notices) != 1 || !strings.Contains(all.Notices[0], "p/torn") || !strings.Contains(all.Notices[0], "damaged") {
+			t.Errorf("the notices are %q", all.Notices)
+		}
+		if data, err := os.ReadFile(file); err != nil || string(data) != `{"id":"torn","messages":[` {
+			t.Errorf("loading changed the damaged file to %q (%v)", data, err)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func openAnthropic(id, model string, p Provider, c Config) (Model, error) {
 
 // Turn asks for the next answer.
 func (c *anthropic) Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error) {
-	entries, notes, err := collect(req.History, c.own)
+	entries, notes, err := collect(req.History, c.calls)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -65,6 +65,30 @@ func (c *anthropic) Turn(ctx context.Context, req Request, emit func(Delta)) (An
 	answer := a.answer(c)
 	c.fill(answer.Usage, emit)
 	return answer, nil
+}
+
+// calls are those that an answer in the provider's own words asks for.
+func (c *anthropic) calls(n *transcript.Native) (ids []string, ok bool) {
+	if !c.own(n) {
+		return nil, false
+	}
+	for _, item := range n.Items {
+		var m struct {
+			Content []struct {
+				Type string `json:"type"`
+				ID   string `json:"id"`
+			} `json:"content"`
+		}
+		if json.Unmarshal(item, &m) != nil {
+			return nil, false
+		}
+		for _, b := range m.Content {
+			if b.Type == "tool_use" {
+				ids = append(ids, b.ID)
+			}
+		}
+	}
+	return ids, true
 }
 
 func (c *anthropic) body(req Request, entries []entry) []byte {
@@ -94,7 +118,7 @@ func (c *anthropic) body(req Request, entries []entry) []byte {
 		tools = append(tools, t.end())
 	}
 	for _, t := range req.Tools {
-		tool(wireWord(t.Name, maxToolName), t.Description, t.Schema)
+		tool(wireWord(t.Name, maxToolName), t.Description, schema(t))
 	}
 	if len(tools) == 0 && len(called) > 0 { // the API wants to know the tools that were called
 		for _, name := range slices.Sorted(maps.Keys(called)) {

@@ -21,9 +21,11 @@ type entry struct {
 }
 
 // collect reads a history, and leaves out or completes what a provider would
-// refuse; notes tell people what. own tells whether native items of a kind are
-// the provider's. The history on the disk stays as it is.
-func collect(history iter.Seq2[transcript.HistoryItem, error], own func(kind string) bool) (entries []entry, notes []string, err error) {
+// refuse; notes tell people what. own tells whether a native item is in the
+// provider's own words, and which calls it asks for: one that asks for others than
+// the item itself was changed since, and is told anew. The history on the disk
+// stays as it is.
+func collect(history iter.Seq2[transcript.HistoryItem, error], own func(*transcript.Native) (calls []string, ok bool)) (entries []entry, notes []string, err error) {
 	type slot struct{ entry, call int }
 	open := map[string]slot{} // calls without a result, by id
 	given := map[slot]bool{}
@@ -35,7 +37,11 @@ func collect(history iter.Seq2[transcript.HistoryItem, error], own func(kind str
 		if err != nil {
 			return nil, nil, err
 		}
-		native := item.Native != nil && own(item.Native.Kind)
+		native := false
+		if item.Native != nil {
+			calls, ok := own(item.Native)
+			native = ok && slices.EqualFunc(calls, item.ToolCalls, func(id string, c transcript.ToolCall) bool { return id == c.ID })
+		}
 		switch item.Role {
 		case transcript.RoleTool:
 			if at, ok := open[item.ToolCallID]; ok {

@@ -45,7 +45,7 @@ func openOpenAI(id, model string, p Provider, c Config) (Model, error) {
 
 // Turn asks for the next answer.
 func (o *openAI) Turn(ctx context.Context, req Request, emit func(Delta)) (Answer, error) {
-	entries, notes, err := collect(req.History, o.own)
+	entries, notes, err := collect(req.History, o.calls)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -69,6 +69,27 @@ func (o *openAI) Turn(ctx context.Context, req Request, emit func(Delta)) (Answe
 			return Answer{}, err
 		}
 	}
+}
+
+// calls are those that an answer in the provider's own words asks for.
+func (o *openAI) calls(n *transcript.Native) (ids []string, ok bool) {
+	if !o.own(n) {
+		return nil, false
+	}
+	for _, item := range n.Items {
+		var m struct {
+			ToolCalls []struct {
+				ID string `json:"id"`
+			} `json:"tool_calls"`
+		}
+		if json.Unmarshal(item, &m) != nil {
+			return nil, false
+		}
+		for _, c := range m.ToolCalls {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, true
 }
 
 // learn notes what the server has just said that it does not take; false if it is
@@ -99,7 +120,7 @@ func (o *openAI) body(messages [][]byte, tools []Tool) []byte {
 			var f, whole object
 			f.set("name", wireWord(t.Name, maxToolName))
 			f.set("description", t.Description)
-			f.raw("parameters", t.Schema)
+			f.raw("parameters", schema(t))
 			whole.set("type", "function")
 			whole.raw("function", f.end())
 			all = append(all, whole.end())

@@ -83,10 +83,10 @@ func seconds(n *int) time.Duration {
 // Name is the model's whole name.
 func (r *remote) Name() string { return r.id + "/" + r.model }
 
-// own reports whether native items of a kind are this provider's. The words that
+// own reports whether a native item is this provider's. The words that
 // every provider of the kind understands have the kind's name; those with more in
 // them go back to nobody but who said them.
-func (r *remote) own(kind string) bool { return kind == r.kind || kind == r.kind+":"+r.id }
+func (r *remote) own(n *transcript.Native) bool { return n.Kind == r.kind || n.Kind == r.kind+":"+r.id }
 
 // native makes an answer the native item of the history; nil where the item is
 // the same when it is told anew.
@@ -180,6 +180,14 @@ func wireWord(text string, most int) string {
 		return '_'
 	}, text)
 	return plain[:min(len(plain), most-17)] + "_" + hex.EncodeToString(sum[:8])
+}
+
+// schema is that of a tool's arguments, which the APIs want to be there.
+func schema(t Tool) []byte {
+	if len(t.Schema) == 0 {
+		return []byte(`{"type":"object"}`)
+	}
+	return t.Schema
 }
 
 // toolNames maps the names that the provider is told to the tools' own.

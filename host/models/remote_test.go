@@ -417,6 +417,27 @@ func TestSwitchingModels(t *testing.T) {
 	}
 }
 
+// Whoever changed an item of history may have left its native words as they were:
+// where they ask for other calls they are not sent, as no results would follow.
+func TestNativeWordsOfAChangedItem(t *testing.T) {
+	t.Parallel()
+	for _, provider := range []string{"oa", "an"} {
+		d := newDesk(t, modelstest.Answer{Thought: "hm", Text: "one moment", Calls: []modelstest.Call{{ID: "c1", Name: "pad_manage", Arguments: `{}`}, {ID: "c2", Name: "pad_manage", Arguments: `{}`}}}, modelstest.Answer{Text: "x"}, modelstest.Answer{Text: "x"})
+		items := []transcript.HistoryItem{user("a")}
+		items = next(t, items, d.ask(t.Context(), t, provider, models.Request{History: history(items...), Tools: pad()}).answer, result("c1", "r1"), user("b"))
+		items[1].ToolCalls = items[1].ToolCalls[:1]
+		d.ask(t.Context(), t, provider, models.Request{History: history(items...), Tools: pad()})
+		if got := d.member(t, "messages"); strings.Contains(got, "c2") || strings.Contains(got, "hm") || strings.Count(got, `"c1"`) != 2 {
+			t.Errorf("%s is told %s", provider, got)
+		}
+		items[1].Native.Items[0] = json.RawMessage(`"spoiled"`)
+		d.ask(t.Context(), t, provider, models.Request{History: history(items...), Tools: pad()})
+		if got := d.member(t, "messages"); strings.Contains(got, "spoiled") || strings.Count(got, `"c1"`) != 2 {
+			t.Errorf("%s is told %s", provider, got)
+		}
+	}
+}
+
 // What a server adds to the format goes back to it, and to nobody else.
 func TestWordsForOneServerAlone(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,8 @@ func (p *Plugin) Turn(ctx context.Context, to plugin.Endpoint, req plugin.TurnRe
 		case fields.Include != nil && refused.Param == "include":
 			fields.Include = nil // a model that does not reason
 			p.notePlain(to)
+		case refused.Code == "context_length_exceeded":
+			return plugin.TurnResult{}, plugin.AsError(err).WithHint("make what it sees shorter with sess context compact, or go on with a model that reads more")
 		default:
 			return plugin.TurnResult{}, err
 		}

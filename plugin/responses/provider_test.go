@@ -277,6 +277,9 @@ func TestErrorsOfAnswers(t *testing.T) {
 			if e == nil || e.Code != test.code || !strings.Contains(e.Message, test.want) || !strings.Contains(e.Message, "cloud/gpt-x") {
 				t.Errorf("Turn = %+v, %v, want %s: … %s", got, err, test.code, test.want)
 			}
+			if test.name == "too long" && !strings.Contains(e.Hint, "sess context compact") {
+				t.Errorf("the hint is %q", e.Hint)
+			}
 			if e != nil && (e.Hint == "" || strings.Contains(e.Text(), "k3y-secret")) {
 				t.Errorf("the error is %q", e.Text())
 			}

@@ -299,7 +299,7 @@ func outsideOfFences(t *testing.T, s string) string {
 				t.Errorf("a title has markup: %s", line)
 			}
 		case fence == "":
-			out = append(out, regexp.MustCompile("\\\\.").ReplaceAllString(line, ""))
+			out = append(out, regexp.MustCompile(`\\.`).ReplaceAllString(line, ""))
 		case line == fence:
 			fence = ""
 		}

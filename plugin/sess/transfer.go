@@ -50,10 +50,34 @@ func (s *service) capture(ctx context.Context, agent string, pool *snapshot.Pool
 		if err != nil {
 			return snapshot.Entry{}, nil, err
 		}
+		if err := sealTails(&live.Document, w.Seal); err != nil {
+			return snapshot.Entry{}, nil, err
+		}
 		req.Doc = &live.Document
 		entry, err = w.Save(ctx, *req)
 		return entry, live, err
 	}
+}
+
+// longTail is more than a list has that was cut as it grew: a session in a file that
+// another program wrote has all of its records there.
+const longTail = 256 << 10
+
+// sealTails cuts lists that were never cut, so that a snapshot stays a small file.
+func sealTails(doc *transcript.Document, seal transcript.Sealer) error {
+	for _, l := range doc.Lists {
+		size := 0
+		for _, r := range l.Tail {
+			size += len(r)
+		}
+		if size <= longTail || len(l.Tail) < 2 { // the newest record is never sealed
+			continue
+		}
+		if err := l.Append(nil, seal); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fetch brings chunks of the session store into the writer, and what those that

@@ -106,6 +106,30 @@ func (w *world) list(name string) meta {
 	return meta{}
 }
 
+// A session whose file another program wrote was never cut into chunks. Its
+// snapshot is, or it would be too large to be read.
+func TestSaveOfASessionThatWasNeverCut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.change(w.ref, func(l *live) {
+		list := &transcript.List{}
+		for i := range 400 {
+			list.Tail = append(list.Tail, transcript.Record(mustJSON(t, transcript.Message{ID: fmt.Sprint("m", i), Content: strings.Repeat(fmt.Sprint(i, " "), 4000)})))
+		}
+		list.Records = len(list.Tail)
+		l.doc.Lists[transcript.ListMessages] = list
+	})
+	w.do("save", "v1")
+	info, err := os.Stat(filepath.Join(w.pool(), "v1.sess.json"))
+	if err != nil || info.Size() > 200<<10 {
+		t.Fatalf("the snapshot of 400 messages in %d bytes: %v", info.Size(), err)
+	}
+	w.do("verify", "v1")
+	if got := w.list("v1").Messages; got != 400 {
+		t.Errorf("it has %d messages, want 400", got)
+	}
+}
+
 func TestSaveOfAnEmptySession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)

@@ -35,7 +35,8 @@
 // Whatever it writes to stderr goes to the host's log. GRPCBroker.StartStream
 // tells it where the host's RuntimeService is, under the number that Configure
 // gives; the two may arrive in either order. Notify, Complete, Status and Drain
-// may be left unimplemented. It need not watch its stdin: the host runs it under a
+// may be left unimplemented, and so may the whole ProviderService, which is for
+// plugins that talk to models. It need not watch its stdin: the host runs it under a
 // guard, which ends it when the host is gone. tests/testdata/node-plugin is one in
 // JavaScript.
 package wire

@@ -7,7 +7,9 @@
 //	<project>/<id>/session_meta.json, view.json, notifications.json
 //	.chunks/                      sealed parts of long conversations
 //	.locks/                       kernel locks and marks of void operations
-//	.trash/                       sessions that were taken away
+//	.trash/<hash>.<ms>/           a session that was taken away: session.json, its
+//	                              file; logs, its folder; trashed.json, whose it is
+//	.expired.json                 which sessions people are to be told of
 //
 // # The session file
 //
@@ -17,9 +19,10 @@
 // what only this program needs: the revision, the operations that landed
 // lately, the list of what the model saw, and references to sealed chunks. Where
 // there are any, the arrays hold the newest records only. A file without sess
-// has revision 0. Keys that are not known here keep their place and their bytes,
-// and so does every record; a record that a foreign program spread over several
-// lines is joined to one.
+// has revision 0. The key titleBy is "user" where people chose the title. Keys
+// that are not known here keep their place and their bytes, and so does every
+// record; a record that a foreign program spread over several lines is joined to
+// one.
 //
 // The key sess, on one line in the file:
 //
@@ -40,6 +43,14 @@
 // session holds its kernel lock and names the revision that it saw; when another
 // one is stored, the change is refused. An operation id that was asked about
 // before it landed is void: it never lands later.
+//
+// A client's save is merged into what is stored: what the client was not shown
+// stays. It needs the revision that the client saw to replace anything, and never
+// brings back a session that was deleted. Clients' calls about one session run in
+// the order in which they were made.
+//
+// A session goes to the trash by the rename of its file, with its event logs, and
+// comes back the same way.
 //
 // The event log of a turn is appended line by line as things happen, without
 // syncing each line: what a killed process wrote is there, and a power cut costs

@@ -26,13 +26,13 @@ const refused = (code, status) => (error) => {
   return true;
 };
 
-test("S3-72: the module has exactly five methods, all asynchronous", () => {
+test("the module has exactly five methods, all asynchronous", () => {
   const sessions = createSessions(options);
   assert.deepEqual(Object.keys(sessions).sort(), ["deleteProjectSessions", "deleteSession", "loadAll", "saveManifest", "saveSession"]);
   for (const method of Object.values(sessions)) assert.equal(method.constructor.name, "AsyncFunction");
 });
 
-test("S3-71: an application loads, saves after each message, and deletes", async () => {
+test("an application loads, saves after each message, and deletes", async () => {
   const sessions = createSessions(options);
   const { manifest } = await sessions.loadAll();
   assert.equal(manifest.version, 1);
@@ -59,7 +59,7 @@ test("S3-71: an application loads, saves after each message, and deletes", async
   assert.deepEqual(rest.manifest, { version: 1 });
 });
 
-test("S3-07, S3-08: calls need not wait, have their order, and their content of then", async () => {
+test("calls need not wait, have their order, and their content of then", async () => {
   const sent = [];
   const slow = async (url, request) => {
     sent.push(`${request.method} ${new URL(url).pathname}`);
@@ -90,7 +90,7 @@ test("S3-07, S3-08: calls need not wait, have their order, and their content of 
   assert.ok(sent.indexOf("PUT /sessions/after") > sent.indexOf("DELETE /projects/forget/sessions"));
 });
 
-test("S3-08: one that fails fails alone", async () => {
+test("one that fails fails alone", async () => {
   const sessions = createSessions(options);
   const bad = { ...session("mixed", "fail", "x"), messages: "none" };
   const done = await Promise.allSettled([
@@ -108,7 +108,7 @@ test("S3-08: one that fails fails alone", async () => {
   assert.equal(all.manifest.lastProjectId, "fail");
 });
 
-test("S3-21: a save that is based on an older state is refused, whoever made the newer one", async () => {
+test("a save that is based on an older state is refused, whoever made the newer one", async () => {
   const [one, two] = [createSessions(options), createSessions(options)];
   await one.saveSession(session("shared", "two", "first"));
   const seen = find(await two.loadAll(), "shared");
@@ -143,7 +143,7 @@ test("errors say what is wrong, and where", async () => {
   await assert.rejects(createSessions({ ...options, fetch: odd }).loadAll(), refused("internal", 502));
 });
 
-test("S0-54 to S0-61: one method for each route of the snapshots", async () => {
+test("one method for each route of the snapshots", async () => {
   const sessions = createSessions(options);
   await sessions.saveSession(session("snap", "default", "one", "two"));
   await sessions.saveSession(session("other", "default", "three"));
@@ -179,7 +179,7 @@ test("S0-54 to S0-61: one method for each route of the snapshots", async () => {
   await assert.rejects(backend.restoreSnapshot("other", made.data.name), refused("not_found", 404));
 });
 
-test("S0-46, S0-47: notifications are the live ones after a restore", async () => {
+test("notifications are the live ones after a restore", async () => {
   const sessions = createSessions(options);
   await sessions.saveSession(session("told", "default", "one"));
   const backend = new AgentBackend(options);

@@ -10,11 +10,11 @@ import {
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 function holds<_ extends true>(): void {}
 
-// S3-72: the module offers exactly these five methods, all asynchronous.
+// The module offers exactly these five methods, all asynchronous.
 holds<Equal<keyof Sessions, "loadAll" | "saveSession" | "deleteSession" | "deleteProjectSessions" | "saveManifest">>();
 holds<Equal<ReturnType<Sessions[keyof Sessions]>, Promise<LoadAllSessionsResult> | Promise<number> | Promise<void>>>();
 
-// S3-73: the documented types, field by field.
+// The documented types, field by field.
 holds<Equal<PersistedSessionStatus, "idle" | "running" | "waiting-permission" | "error">>();
 holds<Equal<PersistedChatSession["status"], PersistedSessionStatus>>();
 holds<Equal<PersistedChatMessage["role"], "user" | "agent">>();
@@ -57,7 +57,7 @@ async function application(): Promise<void> {
   await sessions.deleteSession({ sessionId: "s1" });
 }
 
-// S0-61: one method for each route, and everything else.
+// One method for each route, and everything else.
 async function backend(options: BackendOptions): Promise<void> {
   const { signal } = new AbortController();
   const b = new AgentBackend({ ...options, WebSocket, project: "p" });
