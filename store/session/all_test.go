@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sess/store/durable/durabletest"
 	"sess/store/session"
 )
 
@@ -41,6 +42,26 @@ func TestLoadAllOfNothing(t *testing.T) {
 	}
 	if left := must(os.ReadDir(dir))(t); len(left) > 0 {
 		t.Errorf("LoadAll made %v", left)
+	}
+}
+
+// Opening a store looks at no session, however many there are, nor does finding out
+// that none expires.
+func TestOpenReadsNoSession(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 200 {
+		put(t, dir, session.Ref{Project: "default", ID: fmt.Sprint("s", i)}, "{}")
+	}
+	n := durabletest.Counter{}
+	s := must(session.Open(dir, session.Options{FS: n.Open}))(t)
+	defer func() { ok(t, s.Close()) }()
+	if got := n.Take(); got.Ops() > 0 || got.ReadBack > 0 {
+		t.Errorf("opening asks the disk for %s", got)
+	}
+	must(s.Expire(t.Context(), session.Policy{Max: 200}))(t)
+	if got := n.Take(); got.Opened > 0 || got.ReadBack > 0 || got.Listed > 3 {
+		t.Errorf("finding out that none expires asks for %s", got)
 	}
 }
 
