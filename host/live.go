@@ -26,6 +26,9 @@ const (
 	// turnGrace is how long turns may still run when the host stops, so that short
 	// ones come to their end.
 	turnGrace = time.Second
+	// endTime is how long a line waits for the end of the one before, of which all is
+	// told already. It may be a plugin that sends it and that this end waits for.
+	endTime = 3 * time.Second
 )
 
 // Why a turn is ended before its time.
@@ -304,6 +307,8 @@ func (l *conversations) told(e server.Event) {
 // send begins to answer a line. One that comes while another is answered is busy;
 // where all that there is to see of that one is told already, its end is waited for.
 func (v *conversation) send(waiting context.Context, line server.ChatLine) (*run, error) {
+	waiting, stop := context.WithTimeout(waiting, endTime)
+	defer stop()
 	ctx, cancel := context.WithCancelCause(v.all.life)
 	r := &run{cancel: cancel, alone: line.Alone, done: make(chan struct{})}
 	v.mu.Lock()
