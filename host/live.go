@@ -26,6 +26,9 @@ const (
 	// turnGrace is how long turns may still run when the host stops, so that short
 	// ones come to their end.
 	turnGrace = time.Second
+	// endTime is how long a line waits for the end of the one before, of which all is
+	// told already. It may be a plugin that sends it and that this end waits for.
+	endTime = 3 * time.Second
 )
 
 // Why a turn is ended before its time.
@@ -82,6 +85,7 @@ type run struct {
 	alone  bool
 	start  int64 // the number of its first event
 	done   chan struct{}
+	over   bool // its clients take it for ended; guarded by conversation.mu
 
 	// What follows belongs to the goroutine that runs it, until done is closed.
 	end    int64 // the number after its last event
@@ -300,13 +304,26 @@ func (l *conversations) told(e server.Event) {
 	v.feed.add(kind, data)
 }
 
-// send begins to answer a line. One that comes while another is answered is busy.
-func (v *conversation) send(line server.ChatLine) (*run, error) {
+// send begins to answer a line. One that comes while another is answered is busy;
+// where all that there is to see of that one is told already, its end is waited for.
+func (v *conversation) send(waiting context.Context, line server.ChatLine) (*run, error) {
+	waiting, stop := context.WithTimeout(waiting, endTime)
+	defer stop()
 	ctx, cancel := context.WithCancelCause(v.all.life)
 	r := &run{cancel: cancel, alone: line.Alone, done: make(chan struct{})}
 	v.mu.Lock()
-	if v.run != nil {
+	for v.run != nil {
+		before := v.run
+		over := before.over
 		v.mu.Unlock()
+		if over {
+			select {
+			case <-before.done:
+				v.mu.Lock()
+				continue
+			case <-waiting.Done():
+			}
+		}
 		cancel(nil)
 		return nil, plugin.Errorf(plugin.Busy, "session %s: a turn is running", v.ref.ID).
 			WithHint("wait for its end, or cancel it").WithDetail("session", v.ref.ID)
@@ -422,8 +439,20 @@ func (v *conversation) running() *run {
 	return v.run
 }
 
+// isOver notes that the event which follows is the end for those who see it.
+func (v *conversation) isOver() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.run != nil {
+		v.run.over = true
+	}
+}
+
 // follow passes on what the event log of a turn has.
 func (v *conversation) follow(kind string, fields any) {
+	if kind == session.EventTurnEnd {
+		v.isOver()
+	}
 	if r := v.running(); r != nil {
 		r.told = r.told || kind == session.EventError
 		if about, ok := fields.(map[string]any); ok && kind == session.EventTurnStart {
@@ -460,6 +489,7 @@ func (v *conversation) Event(e chat.Event) {
 	case chat.EventAnswer:
 		r.answer.Answer = &server.CommandAnswer{Text: e.Result.Text, Data: e.Result.Data}
 		r.answer.Notices = append(r.answer.Notices, e.Result.Notices...)
+		v.isOver()
 		v.event(chatAnswer, r.answer.Answer)
 		for _, n := range e.Result.Notices {
 			v.notice(n)
@@ -581,7 +611,7 @@ func (h *Host) Converse(ctx context.Context, line server.ChatLine) (server.Excha
 		v.release()
 		return nil, err
 	}
-	r, err := v.send(line)
+	r, err := v.send(ctx, line)
 	if err != nil {
 		v.release()
 		return nil, err

@@ -482,3 +482,16 @@ func TestStopInATurn(t *testing.T) {
 		t.Errorf("after the stop the session is %s with %+v", info.Status, page.Messages)
 	}
 }
+
+// Who has seen the end of a turn may send at once.
+func TestSendAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, "")
+	s := r.watch("")
+	for i := range 30 {
+		r.send(server.ChatLine{Text: fmt.Sprint("message ", i)})
+		r.until(s, session.EventTurnEnd)
+		r.send(server.ChatLine{Text: "/probe echo hello"})
+		r.until(s, "answer")
+	}
+}

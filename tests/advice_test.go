@@ -181,7 +181,7 @@ func TestAdviceWorks(t *testing.T) {
 		},
 		{
 			name: "an unknown model", args: []string{"chat", "--message", "hello", "--model=nosuch/x"}, exit: 2,
-			text: "nosuch", advice: "the providers are offline", then: []string{"chat", "--message", "hello", "--model=offline/echo"},
+			text: "nosuch", advice: "the providers are anthropic, offline, ollama, openai", then: []string{"chat", "--message", "hello", "--model=offline/echo"},
 		},
 		{
 			name: "an unknown shell", args: []string{"completion", "csh"}, exit: 2,

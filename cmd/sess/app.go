@@ -416,16 +416,6 @@ func newProgram(local []*dispatch.Dispatcher) *host.Program {
 	return p
 }
 
-// commands lists everything that can stand first on the command line, as far as
-// it can be told.
-func (a *app) commands(ctx context.Context) *surfaces.Commands {
-	h, err := a.open(ctx)
-	if err != nil {
-		return a.program.Commands()
-	}
-	return h.ProgramCommands(ctx, a.program)
-}
-
 // localFor is the command of this process, without a host, that word begins.
 func (a *app) localFor(word string) *dispatch.Dispatcher {
 	for _, d := range a.local {

@@ -124,7 +124,7 @@ func TestAnyOperationMayFail(t *testing.T) {
 			_, err := s.SaveSession(t.Context(), o.raw(t), nil)
 			return err
 		}},
-		{name: "client's first save", do: func(t *testing.T, s *session.Store) error {
+		{name: "client's first save", tidies: true, do: func(t *testing.T, s *session.Store) error {
 			_, err := s.SaveSession(t.Context(), newObject(other.ID, chatMessage("m1", "user", "hello")).raw(t), nil)
 			return err
 		}},

@@ -59,6 +59,9 @@ func TestExpire(t *testing.T) {
 		{name: "one that shows a snapshot stays", days: []int{9, 1}, policy: session.Policy{Max: 1}, want: []string{"s1 " + session.WhyTooMany}, prepare: func(t *testing.T, s *session.Store) {
 			ok(t, s.Select(t.Context(), r(0), "snap"))
 		}},
+		{name: "saved first just now, though it says that it is old", days: []int{9, 8}, policy: session.Policy{Max: 2}, want: []string{"s0 " + session.WhyTooMany}, prepare: func(t *testing.T, s *session.Store) {
+			must(s.SaveSession(t.Context(), newObject("taken-over").raw(t), nil))(t)
+		}},
 		{name: "a damaged one neither goes nor counts", days: []int{1, 2}, policy: session.Policy{Max: 2}, prepare: func(t *testing.T, s *session.Store) {
 			put(t, s.Dir(), session.Ref{Project: "default", ID: "bad"}, "{")
 		}},

@@ -22,7 +22,7 @@ type Manifest struct {
 // session_meta.json. Times are epoch milliseconds, 0 where it never happened.
 type Meta struct {
 	CreatedAt    int64 `json:"createdAt"`
-	LastActiveAt int64 `json:"lastActiveAt"`          // it was opened last
+	LastActiveAt int64 `json:"lastActiveAt"`          // it was opened last, or first saved by a client
 	ActivatedAt  int64 `json:"activatedAt,omitempty"` // it was opened first
 	Pinned       bool  `json:"pinned,omitempty"`      // it never expires
 }
@@ -147,6 +147,19 @@ func (s *Store) Meta(ref Ref) (Meta, error) {
 		return Meta{}, nil // they are bookkeeping: the next activation makes them anew
 	}
 	return m, err
+}
+
+// touchUsed notes that a session is used now, though it is not the open one.
+func (s *Store) touchUsed(ref Ref) error {
+	m, err := s.Meta(ref)
+	if err != nil {
+		return err
+	}
+	m.LastActiveAt = s.nowMillis()
+	if m.CreatedAt == 0 {
+		m.CreatedAt = m.LastActiveAt
+	}
+	return s.writeSmall(ref, metaFile, m)
 }
 
 // touchMeta notes that a session is active now.

@@ -116,6 +116,10 @@ func (k *Locked) saveNew(ctx context.Context, in *saved) (int64, error) {
 	if _, err := k.create(ctx, l); err != nil {
 		return 0, err
 	}
+	// Its own time may be long ago, as of one that is taken over: it is used now.
+	if err := k.store.small(ctx, func() error { return k.store.touchUsed(in.ref) }); err != nil {
+		k.store.log.Warn("use of a session not noted", "session_id", in.ref.ID, "project", in.ref.Project, "err", err)
+	}
 	return l.Revision, nil
 }
 
