@@ -18,7 +18,7 @@ func TestLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []string
-	for _, m := range regexp.MustCompile(`(?m)^- (S\d-\d\d) [A-Z`+"`"+`].*\.$`).FindAllStringSubmatch(string(list), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^- (S\d-\d\d) [A-Z`+"`"+`].*\.`+"`"+`?$`).FindAllStringSubmatch(string(list), -1) {
 		lines = append(lines, m[1])
 	}
 	if items := strings.Count(string(list), "\n- "); len(lines) == 0 || len(lines) != items {
