@@ -87,6 +87,11 @@ type TurnRequest struct {
 	// larger than memory: range over it once, before the first delta, and keep
 	// what is needed. An error ends it.
 	History iter.Seq2[transcript.HistoryItem, error]
+	// Items counts the items that are stored, and Since iterates over those from
+	// one (counted from 0) to the end, for a model whose State tells of what comes
+	// before. Since is nil for a model in another process, which is sent all.
+	Items int
+	Since func(item int) iter.Seq2[transcript.HistoryItem, error]
 	// Tools may be called by the answer.
 	Tools []Tool
 	// State is what the provider's last answer in this conversation left behind;

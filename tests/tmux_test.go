@@ -153,7 +153,7 @@ func TestTmuxLines(t *testing.T) {
 	p.ends("> /sess view better-plan")
 	p.types(":C-c")
 	p.shows("> /sess view better-plan ^C\n· nothing runs; Ctrl-D or /exit leaves\n>")
-	p.types("/m", ":Tab", "o", ":Tab", ":Enter")
+	p.types("/mo", ":Tab", "o", ":Tab", ":Enter")
 	p.shows("this session now talks with offline/echo")
 	p.types("/sn", ":Tab", ":Tab")
 	p.shows("/snapshots  List the snapshots")
@@ -163,7 +163,11 @@ func TestTmuxLines(t *testing.T) {
 		t.Errorf("/snapshots:\n%s", list)
 	}
 	p.types("/tools", ":Enter")
-	p.shows("\nsess_manage  sess")
+	p.until("the tools by name", func(screen string) bool {
+		words := strings.Join(strings.Fields(screen), " ")
+		_, after, found := strings.Cut(words, "> /tools ")
+		return found && strings.Contains(after, "messages_manage session-actions The messages") && strings.Contains(after, "sess_manage sess Named snapshots")
+	})
 	p.left()
 }
 
@@ -338,7 +342,7 @@ func TestTmuxColour(t *testing.T) {
 func TestTmuxSuspend(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
-	p := u.shell("PS1='$ ' bash --norc -i")
+	p := u.shell("HISTFILE= PS1='$ ' bash --norc -i")
 	p.ends("$")
 	p.types("sess chat", ":Enter")
 	p.ends("\n>")

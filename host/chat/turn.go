@@ -216,7 +216,8 @@ func (t *turn) converse(ctx context.Context) error {
 	for range maxRounds {
 		t.said = t.content.Len()
 		answer, err := t.model.Turn(ctx, models.Request{
-			System: t.system, History: t.history(), Tools: tools, State: t.live.Get("providerState"),
+			System: t.system, History: t.historySince(0), Tools: tools, State: t.live.Get("providerState"),
+			Items: t.live.Doc.List(transcript.ListHistory).Records, Since: t.historySince,
 		}, t.delta)
 		said := transcript.HistoryItem{Role: transcript.RoleAssistant, Content: t.content.String()[t.said:], MessageID: t.message.ID}
 		if err != nil {
@@ -371,10 +372,10 @@ func (t *turn) remember(item transcript.HistoryItem) error {
 	return t.live.Append(transcript.ListHistory, r)
 }
 
-// history is what the model knows of the conversation.
-func (t *turn) history() iter.Seq2[transcript.HistoryItem, error] {
+// historySince is what the model knows of the conversation, from an item on.
+func (t *turn) historySince(item int) iter.Seq2[transcript.HistoryItem, error] {
 	provider, _, _ := strings.Cut(t.model.Name(), "/")
-	return t.historyFor(provider, 0)
+	return t.historyFor(provider, item)
 }
 
 // historyFor is history from an item on, as a provider is told it.

@@ -574,6 +574,14 @@ func TestCancelWhileAPersonIsAsked(t *testing.T) {
 	}
 }
 
+// forgetful is a model that reads all of a conversation each time.
+type forgetful struct{ models.Model }
+
+func (m forgetful) Turn(ctx context.Context, req models.Request, emit func(models.Delta)) (models.Answer, error) {
+	req.Since = nil
+	return m.Model.Turn(ctx, req, emit)
+}
+
 // What the store finds wrong with a session is told under the code that says
 // what to do about it.
 func TestWhatIsWrongWithASession(t *testing.T) {
@@ -594,6 +602,7 @@ func TestWhatIsWrongWithASession(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
+			d.open(forgetful{offline(t)})
 			d.send(long, "hi")
 			chunks, err := filepath.Glob(filepath.Join(d.dir, ".chunks", "*.zst"))
 			if err != nil || len(chunks) == 0 {

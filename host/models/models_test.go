@@ -113,7 +113,7 @@ func TestOfflineAnswers(t *testing.T) {
 			"several calls, and ids that the history does not have",
 			[]transcript.HistoryItem{{Role: transcript.RoleAssistant, ToolCalls: []transcript.ToolCall{{ID: "call_2"}}}, user("call sess_manage\n\n  call sess_manage {\"a\":1}\n")},
 			"",
-			[]transcript.ToolCall{call("call_1", `{}`), call("call_3", `{"a":1}`)},
+			[]transcript.ToolCall{call("call_3", `{}`), call("call_4", `{"a":1}`)},
 		},
 		{"an unknown tool", []transcript.HistoryItem{user("call nope {}")}, `There is no tool "nope". The tools are: sess_manage, notes.`, nil},
 		{"broken arguments", []transcript.HistoryItem{user(`call notes {"a"`)}, `What follows "call notes" is not one JSON object: {"a"`, nil},
@@ -171,6 +171,58 @@ func TestOfflineUnreadableHistory(t *testing.T) {
 	_, err := open(t, models.Config{}).Turn(t.Context(), models.Request{History: past}, func(d models.Delta) { t.Errorf("emitted %+v", d) })
 	if !errors.Is(err, broken) {
 		t.Errorf("Turn = %v, want the history's error", err)
+	}
+}
+
+// With what its last answer left behind, the model reads only what was said since,
+// and answers as if it had read all. What another provider left is no use to it,
+// nor is what tells of more than there is.
+func TestOfflineGoesOn(t *testing.T) {
+	t.Parallel()
+	m := open(t, models.Config{})
+	tools := []models.Tool{{Name: "notes"}}
+	var items []transcript.HistoryItem
+	ask := func(state json.RawMessage, again bool) (answer models.Answer, from int) {
+		t.Helper()
+		from = -1
+		req := models.Request{History: history(items...), Tools: tools, State: state, Items: len(items)}
+		if again {
+			req.Since = func(item int) iter.Seq2[transcript.HistoryItem, error] {
+				from = item
+				return history(items[item:]...)
+			}
+		}
+		answer, err := m.Turn(t.Context(), req, func(models.Delta) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer, from
+	}
+	var state json.RawMessage
+	for i, say := range []string{"one", "call notes {}\ncall notes {}", "", "two", "call notes {}"} {
+		switch say {
+		case "":
+			items = append(items, transcript.HistoryItem{Role: transcript.RoleTool, Name: "notes", Content: "a"}, transcript.HistoryItem{Role: transcript.RoleTool, Name: "notes", Content: "b"})
+		default:
+			items = append(items, user(say))
+		}
+		whole, _ := ask(nil, false)
+		answer, from := ask(state, true)
+		state = answer.State
+		answer.State = nil
+		if diff := cmp.Diff(whole, answer); diff != "" {
+			t.Errorf("after %q (-all read +gone on):\n%s", say, diff)
+		}
+		if i > 0 && from <= 0 {
+			t.Errorf("after %q it read all again", say)
+		}
+		for _, other := range []string{`{"openai-responses":{"id":"x"}}`, `{"offline":{"items":99,"messages":5}}`, `{"offline":{"items":-1}}`, `[]`} {
+			answer, _ := ask(json.RawMessage(other), true)
+			if answer.Text != whole.Text {
+				t.Errorf("with the state %s it said %q, want %q", other, answer.Text, whole.Text)
+			}
+		}
+		items = append(items, transcript.HistoryItem{Role: transcript.RoleAssistant, Content: answer.Text, ToolCalls: answer.ToolCalls})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"regexp"
 	"strconv"
 	"strings"
@@ -59,7 +60,11 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 	if err != nil {
 		return Answer{}, err
 	}
-	usage.InputTokens += past.words
+	usage.InputTokens += past.Words
+	state, err := past.state(req)
+	if err != nil {
+		return Answer{}, err
+	}
 	say := func(text string, pause time.Duration) (Answer, error) {
 		for word := range strings.SplitAfterSeq(text, " ") {
 			if err := wait(ctx, pause); err != nil {
@@ -68,16 +73,16 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 			emit(Delta{Kind: DeltaText, Text: word})
 		}
 		usage.OutputTokens += len(strings.Fields(text))
-		return Answer{Text: text, Usage: usage}, nil
+		return Answer{Text: text, Usage: usage, State: state}, nil
 	}
 	if results := answered(past.results); results != "" {
 		return say(results, o.pace)
 	}
-	if past.messages == 0 {
+	if past.Messages == 0 {
 		return say("Nobody has said anything yet.", o.pace)
 	}
 	last := past.last
-	calls, refusal := parseCalls(last, req.Tools, past.calls)
+	calls, refusal := parseCalls(last, req.Tools, past.Calls)
 	switch {
 	case refusal != "":
 		return say(refusal, o.pace)
@@ -89,7 +94,7 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 			emit(Delta{Kind: DeltaTool, Call: call})
 			usage.OutputTokens++
 		}
-		return Answer{ToolCalls: calls, Usage: usage}, nil
+		return Answer{ToolCalls: calls, Usage: usage, State: state}, nil
 	case last == "help":
 		return say(offlineHelp, o.pace)
 	case last == "fail":
@@ -120,16 +125,16 @@ func (o *offline) Turn(ctx context.Context, req Request, emit func(Delta)) (Answ
 		}
 	}
 	text := fmt.Sprintf("You said: %q. This is your first message in this conversation.", short(last))
-	if n := past.messages; n > 1 {
-		text = fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", short(last), n, past.first)
+	if n := past.Messages; n > 1 {
+		text = fmt.Sprintf("You said: %q. This conversation has %d messages from you; the first was %q.", short(last), n, past.First)
 	}
 	return say(text, o.pace)
 }
 
-// parseCalls reads a message that consists of call lines. A message that is
-// none gives nothing; one that cannot be followed gives what to say about it.
-func parseCalls(text string, tools []Tool, used map[string]bool) (calls []transcript.ToolCall, refusal string) {
-	next := 1
+// parseCalls reads a message that consists of call lines; the numbers in their
+// ids follow one that was used before. A message that is none gives nothing; one
+// that cannot be followed gives what to say about it.
+func parseCalls(text string, tools []Tool, used int) (calls []transcript.ToolCall, refusal string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -159,42 +164,80 @@ func parseCalls(text string, tools []Tool, used map[string]bool) (calls []transc
 		case !json.Valid([]byte(arguments)):
 			return nil, fmt.Sprintf("What follows %q is not one JSON object: %s", "call "+name, short(arguments))
 		}
-		id := ""
-		for ; id == "" || used[id]; next++ {
-			id = "call_" + strconv.Itoa(next)
-		}
-		used[id] = true
-		calls = append(calls, transcript.ToolCall{ID: id, Name: name, Arguments: json.RawMessage(arguments)})
+		used++
+		calls = append(calls, transcript.ToolCall{ID: callPrefix + strconv.Itoa(used), Name: name, Arguments: json.RawMessage(arguments)})
 	}
 	return calls, ""
 }
 
+// callPrefix stands before the number of a call.
+const callPrefix = "call_"
+
 // recollection is what the model needs of a conversation, whatever its length.
+// What is exported goes into the state, so that the next request need not read
+// the conversation from its beginning.
 type recollection struct {
-	words       int // of all that was said
-	messages    int // from the user
-	first, last string
-	calls       map[string]bool          // ids of all calls
-	results     []transcript.HistoryItem // of tools, at the end; as much as is quoted
+	Items    int    `json:"items"`    // that the other fields tell of
+	Words    int    `json:"words"`    // of all that was said
+	Messages int    `json:"messages"` // from the user
+	First    string `json:"first"`    // of them, as it is quoted
+	Calls    int    `json:"calls"`    // the highest number in the id of a call
+
+	last    string
+	results []transcript.HistoryItem // of tools, at the end; as much as is quoted
 }
 
+// offlineState is what the model leaves behind.
+type offlineState struct {
+	Past *recollection `json:"offline"`
+}
+
+// recall remembers the conversation: what the last answer's state tells, and what
+// was said since. A state that does not fit counts as none.
 func recall(req Request) (recollection, error) {
-	past := recollection{calls: map[string]bool{}}
+	var known offlineState
+	_ = json.Unmarshal(req.State, &known) // it may be another provider's
+	if p := known.Past; p != nil && req.Since != nil && 0 < p.Items && p.Items < req.Items {
+		past := *p
+		asked := past.Messages
+		err := past.add(req.Since(p.Items))
+		if err != nil || past.Messages > asked || len(past.results) > 0 {
+			return past, err
+		}
+	}
+	var past recollection
 	if req.History == nil {
 		return past, nil
 	}
-	for item, err := range req.History {
+	return past, past.add(req.History)
+}
+
+// state is what the next request is to know.
+func (p *recollection) state(req Request) (json.RawMessage, error) {
+	if req.Since == nil {
+		return nil, nil
+	}
+	p.Items = req.Items
+	return json.Marshal(offlineState{p})
+}
+
+// add remembers what follows.
+func (p *recollection) add(history iter.Seq2[transcript.HistoryItem, error]) error {
+	for item, err := range history {
 		if err != nil {
-			return past, err
+			return err
 		}
 		for range strings.FieldsSeq(item.Content) {
-			past.words++
+			p.Words++
 		}
 		for _, call := range item.ToolCalls {
-			past.calls[call.ID] = true
+			number, ok := strings.CutPrefix(call.ID, callPrefix)
+			if n, err := strconv.Atoi(number); ok && err == nil {
+				p.Calls = max(p.Calls, n)
+			}
 		}
 		if item.Role != transcript.RoleTool {
-			past.results = nil
+			p.results = nil
 		}
 		switch item.Role {
 		case transcript.RoleTool:
@@ -202,15 +245,15 @@ func recall(req Request) (recollection, error) {
 			if len(item.Content) > quoteBytes {
 				text += "…"
 			}
-			past.results = append(past.results, transcript.HistoryItem{Name: item.Name, Content: text})
+			p.results = append(p.results, transcript.HistoryItem{Name: item.Name, Content: text})
 		case transcript.RoleUser:
-			past.last = strings.TrimSpace(item.Content)
-			if past.messages++; past.messages == 1 {
-				past.first = short(past.last)
+			p.last = strings.TrimSpace(item.Content)
+			if p.Messages++; p.Messages == 1 {
+				p.First = short(p.last)
 			}
 		}
 	}
-	return past, nil
+	return nil
 }
 
 // answered quotes the results of tools.
