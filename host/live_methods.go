@@ -303,7 +303,7 @@ func (h *Host) selectedPage(ctx context.Context, ref session.Ref, snapshot strin
 		}
 	}
 	v, err := view(fields)
-	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = v.Messages, v.First, v.First+len(v.Messages), v.Total, true, v.Meta
+	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = session.ShownMessages(v.Messages), v.First, v.First+len(v.Messages), v.Total, true, v.Meta
 	return err
 }
 
