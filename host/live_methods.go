@@ -87,7 +87,7 @@ func (h *Host) there(ctx context.Context, ref plugin.SessionRef) (session.Ref, e
 		return at, err
 	}
 	if at.ID == "" {
-		return at, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("make one first")
+		return at, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("name one, or make one")
 	}
 	switch ok, err := h.sessions.Exists(at); {
 	case err != nil:
