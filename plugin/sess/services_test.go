@@ -50,6 +50,15 @@ func TestAutosave(t *testing.T) {
 	w.says("the trash is empty", "trash", "list")
 	w.refused(plugin.NotFound, "undo")
 
+	// What is there already is not written again, as where turns were told late and
+	// the first save has what the others said.
+	before := w.list("autosave~")
+	w.add(time.Hour)
+	w.turnEnded()
+	if again := w.list("autosave~"); again.UpdatedAt != before.UpdatedAt {
+		t.Errorf("an autosave of nothing new is of %v, want still %v", again.UpdatedAt, before.UpdatedAt)
+	}
+
 	// An empty session is never saved, and a shorter one keeps the longer.
 	w.ref = w.session("default", "s2", 0)
 	w.turnEnded()
