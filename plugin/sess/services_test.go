@@ -200,6 +200,24 @@ func TestOpsOfOtherPlugins(t *testing.T) {
 		w.caller = plugin.CallerCLI
 		w.refused(plugin.NotFound, "undo")
 	})
+	t.Run("the pool is tidied up after it", func(t *testing.T) {
+		t.Parallel()
+		for _, closed := range []bool{false, true} {
+			w, op := open(t, `{}`)
+			save(w, op)
+			if closed {
+				w.do("op", "close", op)
+			}
+			if err := w.plugin.Drain(t.Context()); err != nil { // waits for the upkeep
+				t.Fatal(err)
+			}
+			w.start(false)
+			status, err := w.plugin.Status(t.Context())
+			if err != nil || len(status) != 1 || !status[0].Last.IsZero() != closed {
+				t.Errorf("closed: %t; the pruner's status is %+v, %v", closed, status, err)
+			}
+		}
+	})
 	t.Run("the plugin dies", func(t *testing.T) {
 		t.Parallel()
 		w, op := open(t, `{}`)
