@@ -662,9 +662,11 @@ func (p *prepared) fault(t *testing.T, k int, kind error, dead bool) {
 		t.Error(err)
 	}
 	ops := disk.Ops()
-	if !disk.Fired() {
-		t.Fatalf("of %d operations none was the one to fail", len(ops))
+	if !disk.Fired() && (err != nil || k < len(ops)) {
+		t.Fatalf("of %d operations none was the one to fail, and the error is %v", len(ops), err)
 	}
+	// Sweeps give way to whoever is at work, so there may be fewer operations than
+	// in another run. Then nothing failed, and what is done has to be there.
 	if err != nil {
 		p.checkError(t, home, err, kind)
 	}
@@ -681,7 +683,7 @@ func (p *prepared) fault(t *testing.T, k int, kind error, dead bool) {
 		t.Errorf("the next start changed what was there after the error %v (-then +later):\n%s", err, cmp.Diff(atOnce, later))
 	}
 	if t.Failed() {
-		t.Logf("%v failed, and the operation said %v; operations:\n%v", ops[k], err, ops)
+		t.Logf("operation %d failed, and what was done said %v; operations:\n%v", k, err, ops)
 	}
 }
 
