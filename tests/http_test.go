@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -222,7 +223,7 @@ func TestHTTPSnapshots(t *testing.T) {
 	}
 }
 
-// S0-08, S0-09, S0-10, S0-12, S0-13, S0-14, S0-54, S0-55, S0-56, S0-57, S0-58, S0-59, S0-60: the
+// S0-08, S0-09, S0-10, S0-11, S0-12, S0-13, S0-14, S0-54, S0-55, S0-56, S0-57, S0-58, S0-59, S0-60: the
 // routes below a session, as the Spec declares them.
 func TestHTTPSessionRoutes(t *testing.T) {
 	t.Parallel()
@@ -270,7 +271,18 @@ func TestHTTPSessionRoutes(t *testing.T) {
 		t.Errorf("GET of no selection: %d %q", a.StatusCode, a.body)
 	}
 	w.want(200, nil, "POST", one+"/selected/clear", "")
+	file := filepath.Join(u.home, "sessions", "default", "one.json")
+	live, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.want(200, nil, "POST", one+"/"+first+"/select", "")
+	if got := u.do("--session=one", "selected"); !strings.Contains(got, first) {
+		t.Errorf("another process says that the session shows %s", got)
+	}
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, live) {
+		t.Errorf("selecting changed the file of the session (%v)", err)
+	}
 	var shown struct{ Name string }
 	if w.want(200, &shown, "GET", one+"/selected", ""); shown.Name != first {
 		t.Errorf("selected is %q, want %q", shown.Name, first)
@@ -288,7 +300,11 @@ func TestHTTPSessionRoutes(t *testing.T) {
 	if n := len(u.messages("--session=one")); n != 2 {
 		t.Errorf("after restoring: %d messages, want 2", n)
 	}
+	w.want(200, nil, "POST", one+"/"+id+"/select", "")
 	w.want(200, nil, "DELETE", one+"/selected", "")
+	if a := w.call("GET", one+"/selected", ""); a.body != "null\n" {
+		t.Errorf("the snapshot that was selected is deleted, and selected is %s", a.body)
+	}
 	if got := w.names(one); slices.Contains(got, "selected") {
 		t.Errorf("after deleting: %q", got)
 	}

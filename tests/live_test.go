@@ -308,6 +308,7 @@ func TestLivePages(t *testing.T) {
 }
 
 // The turn of a client that leaves goes on; one that is cancelled keeps what came.
+// S0-59, S3-46, S3-48: while it runs the conversation is not replaced.
 func TestLiveTurns(t *testing.T) {
 	t.Parallel()
 	g := newUser(t).gateway()
@@ -324,8 +325,22 @@ func TestLiveTurns(t *testing.T) {
 	if p := a.page(t, "s1", ""); len(p.Messages) != 2 || !strings.HasSuffix(p.Messages[1].Content, "29 30") {
 		t.Errorf("the turn of a client that left: %+v", p)
 	}
+	a.must(t, "POST", "/sessions/s1/snapshots", map[string]any{"name": "v1"}, nil)
 	cancelled := a.open(t, "POST", "/sessions/s1/messages", sayThis{Content: "slow 100000 1ms"})
 	cancelled.until(t, "text_delta")
+	a.refused(t, 409, "busy", "POST", "/sessions/s1/snapshots/v1/restore", nil)
+	var list []struct{ Name string }
+	if a.must(t, "GET", "/sessions/s1/snapshots", nil, &list); len(list) != 1 {
+		t.Errorf("a restore that was refused left %+v", list)
+	}
+	status := func(want string) {
+		t.Helper()
+		var info struct{ Status string }
+		if a.must(t, "GET", "/sessions/s1", nil, &info); info.Status != want {
+			t.Errorf("the status is %s, want %s", info.Status, want)
+		}
+	}
+	status("running")
 	var ended struct {
 		Cancelled bool
 		Revision  int64
@@ -343,11 +358,13 @@ func TestLiveTurns(t *testing.T) {
 	if ended.Cancelled {
 		t.Error("a second cancel found something to end")
 	}
+	status("idle")
 	// A failed turn says so, and what it was about.
 	failed := a.open(t, "POST", "/sessions/s1/messages", sayThis{Content: "fail"})
 	if got := failed.until(t, ""); kindsOf(got) != "turn_start error turn_end" || got[1].field(t, "code") != "unavailable" {
 		t.Errorf("a failed turn is %s", kindsOf(got))
 	}
+	status("error")
 	if r := a.refused(t, 503, "unavailable", "POST", "/sessions/s1/messages", sayThis{Content: "fail"}); r.Details["turn"] == "" {
 		t.Errorf("the error of a turn does not name it: %+v", r)
 	}
@@ -498,7 +515,8 @@ func TestRightSession(t *testing.T) {
 	}
 }
 
-// What destroys is asked about, and whoever follows may answer.
+// What destroys is asked about, and whoever follows may answer. S3-47: meanwhile the
+// session waits for permission.
 func TestApprovalOverHTTP(t *testing.T) {
 	t.Parallel()
 	g := newUser(t).gateway()

@@ -270,7 +270,7 @@ func TestLiveGatewayKilled(t *testing.T) {
 	}
 }
 
-// A turn in another process keeps the session: who sends meanwhile is told who.
+// S1-05: a turn in another process keeps the session: who sends meanwhile is told who.
 func TestBusyElsewhere(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)

@@ -139,7 +139,7 @@ func TestACopyGoesOnFromNoAnswer(t *testing.T) {
 	}
 }
 
-// S0-21, S0-23, S0-34 to S0-39: a compaction that is committed leaves a snapshot of
+// S0-21, S0-23, S0-34, S0-35, S0-36, S0-37, S0-38, S0-39: a compaction that is committed leaves a snapshot of
 // the state before, which says what was done by whom.
 func TestCompactionIsCommittedWithAWayBack(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestCompactionIsUndone(t *testing.T) {
 	equal(t, "history after undo", before, items(t, u.active(), "history"))
 }
 
-// S0-24, S0-26 to S0-30: a compaction that comes to nothing leaves no snapshot, and
+// S0-24, S0-26, S0-27, S0-28, S0-29, S0-30: a compaction that comes to nothing leaves no snapshot, and
 // everything as it was.
 func TestACompactionThatFailsChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -135,9 +135,15 @@ func TestRestoreIsReversible(t *testing.T) {
 	if now := w.snap("one", "restored"); now.Digest != a.Digest {
 		t.Errorf("restored was %q, want %q", now.Digest, a.Digest)
 	}
+	// What people are told and what is shown makes no difference.
 	count := len(w.rows("one"))
+	w.want(201, nil, "POST", notifications, `{"text":"and another","id":"n3"}`)
+	w.want(200, nil, "POST", "/sessions/one/snapshots/"+a.Name+"/select", "")
 	if again := w.restore("one", a.Name); again != "" || len(w.rows("one")) != count {
 		t.Errorf("restoring what is there already made the backup %q", again)
+	}
+	if got := w.call("GET", "/sessions/one/snapshots/selected", ""); got.body != "null\n" {
+		t.Errorf("after restoring what is there already %s is selected, want nothing", got.body)
 	}
 	w.restore("one", backup)
 	if now := w.snap("one", "and back"); now.Digest != b.Digest {
@@ -148,7 +154,7 @@ func TestRestoreIsReversible(t *testing.T) {
 	}
 }
 
-// S0-48, S0-49, S0-50, S0-51, S0-52: with maxSnapshots 0 no age, count or policy takes an
+// S0-48, S0-49, S0-50, S0-52: with maxSnapshots 0 no age, count or policy takes an
 // automatic snapshot away; people delete what they want, one by one.
 func TestAutomaticSnapshotsStay(t *testing.T) {
 	t.Parallel()

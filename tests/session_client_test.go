@@ -1,7 +1,10 @@
 package tests
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"sess/host/client"
@@ -134,6 +137,23 @@ func TestSessionOfAClient(t *testing.T) {
 				t.Errorf("%s a snapshot of another session: %v", name, err)
 			}
 		}
+		var all sync.WaitGroup
+		for _, name := range []string{"a", "b", "c"} {
+			all.Go(func() {
+				if _, err := other.CreateSnapshot(ctx, name, ""); err != nil {
+					t.Errorf("one of several calls at once: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		ended, end := context.WithCancel(ctx)
+		end()
+		if _, err := other.CreateSnapshot(ended, "d", ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("a call whose context has ended: %v", err)
+		}
+		if got := namesOf(must(other.ListSnapshots(ctx))(t)); !slices.Equal(slices.Sorted(slices.Values(got)), []string{"a", "b", "c"}) {
+			t.Errorf("after these calls there are %v", got)
+		}
 		if err := s.DeleteSnapshot(ctx, "v1"); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +178,8 @@ func TestSessionOfAClient(t *testing.T) {
 	})
 }
 
-// A client ends the turn that another call waits for, and gets what came of it.
+// S1-29, S3-46: a client ends the turn that another call waits for, and gets what
+// came of it.
 func TestTurnOfAClient(t *testing.T) {
 	t.Parallel()
 	eachClient(t, func(t *testing.T, _ *gateway, c *client.Client) {

@@ -306,3 +306,24 @@ func TestLoadAllTellsOfWhatIsDamaged(t *testing.T) {
 		}
 	})
 }
+
+// S3-28, S3-29, S3-30: the manifest is replaced by what it knows of what is saved.
+func TestManifestOfAnApplication(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	w := u.serve()
+	for _, c := range []struct{ saved, want string }{
+		{`{"lastProjectId":"shop","lastSessionId":"s1"}`, `{"version":1,"lastProjectId":"shop","lastSessionId":"s1"}`},
+		{`{"lastProjectId":"blog"}`, `{"version":1,"lastProjectId":"blog"}`},
+		{`{"version":7,"lastProjectId":"","lastSessionId":"s2","theme":"dark"}`, `{"version":1,"lastSessionId":"s2"}`},
+		{`{}`, `{"version":1}`},
+	} {
+		w.want(200, nil, "PUT", "/sessions/manifest", c.saved)
+		var all struct{ Manifest json.RawMessage }
+		w.want(200, &all, "GET", "/sessions", "")
+		file, err := os.ReadFile(filepath.Join(u.home, "sessions", "manifest.json"))
+		if string(all.Manifest) != c.want || err != nil || strings.TrimSpace(string(file)) != c.want {
+			t.Errorf("%s is shown as %s and stored as %s (%v), want %s", c.saved, all.Manifest, file, err, c.want)
+		}
+	}
+}

@@ -260,7 +260,7 @@ func TestOpsOfOtherPlugins(t *testing.T) {
 		}
 		w.do("op", "close", op)
 	})
-	t.Run("switched off", func(t *testing.T) {
+	t.Run("S0-18: switched off", func(t *testing.T) {
 		t.Parallel()
 		w, op := open(t, `{"autoSnapshots":false}`)
 		if got := save(w, op).Text; got != "automatic snapshots are switched off: nothing was saved" {

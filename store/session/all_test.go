@@ -29,7 +29,7 @@ func loadAll(t testing.TB, s *session.Store) (all []object, errs []error) {
 	return all, errs
 }
 
-// S3-09 … S3-16: nothing stored is an empty answer, and makes no files.
+// S3-09, S3-14, S3-15, S3-16: nothing stored is an empty answer, and makes no files.
 func TestLoadAllOfNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

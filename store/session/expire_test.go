@@ -115,7 +115,7 @@ func TestExpireWithoutKnowingWhatHasToStay(t *testing.T) {
 	}
 }
 
-// The trash is emptied of what has been there for long enough.
+// S1-06, S1-07: the trash is emptied of what has been there for long enough.
 func TestExpireEmptiesTheTrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,6 +8,8 @@ import (
 	"sess/store/session"
 )
 
+// S3-03, S3-04, S3-29, S3-30, S3-68, S3-69, S3-70: the manifest is a small file, which
+// counts as empty where it is damaged.
 func TestManifest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

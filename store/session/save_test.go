@@ -63,7 +63,7 @@ func history(t testing.TB, s *session.Store, r session.Ref) []string {
 	return lines
 }
 
-// S3-17, S3-18, S3-31 … S3-42: what is saved comes back field by field.
+// S3-17, S3-18, S3-31, S3-32, S3-33, S3-34, S3-35, S3-36, S3-37, S3-39, S3-40, S3-41, S3-42: what is saved comes back field by field.
 func TestSaveMakesASession(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -87,6 +87,7 @@ func TestSaveMakesASession(t *testing.T) {
 	}
 }
 
+// S3-43, S3-66: what clients are not shown stays on disk, through their saves too.
 func TestSaveKeepsWhatTheClientWasNotShown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"sess/store/session"
 )
 
-// S3-12, S3-13, S3-31 … S3-67: what clients are shown of a field that a file has in
+// S3-12, S3-13, and the fields that each case names: what clients are shown of a field that a file has in
 // some way; "" is nothing. Loading does not rewrite the file.
 func TestWhatClientsAreShown(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func at(v any, path []string) (any, bool) {
 	return v, true
 }
 
-// S3-01 … S3-06, S3-68 … S3-70: sessions are files by project and id, the manifest
+// S3-01, S3-02, S3-03, S3-04, S3-05, S3-06, S3-68, S3-69, S3-70: sessions are files by project and id, the manifest
 // lies beside them, and both are there after a restart; a session that was in a turn
 // comes back so that it can be tried again.
 func TestSessionsSurviveARestart(t *testing.T) {
