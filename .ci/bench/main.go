@@ -5,7 +5,7 @@
 //	bench [part…]
 //
 // The parts are sizes, first, list, reclaim, starts, border, gateway,
-// daemon and memory; without one, all are measured.
+// daemon, live and memory; without one, all are measured.
 //
 //	BENCH_MB      sizes of the conversations in MB ("1 50"; 500 takes minutes more)
 //	BENCH_TURNS   turns saved at each size (60)
@@ -75,6 +75,7 @@ func run(ctx context.Context, only []string) (err error) {
 		{"border", b.border},
 		{"gateway", b.gateway},
 		{"daemon", b.daemon},
+		{"live", b.live},
 		{"memory", b.memory},
 	}
 	for _, name := range only {
