@@ -13,19 +13,9 @@ import (
 	"sess/store/session"
 	"sess/store/snapshot"
 	"strings"
+	"syscall"
 	"time"
 )
-
-// live measures what live sessions cost: a turn in a long one, loading and
-// starting with many, and searching.
-func (b *bench) live(ctx context.Context) error {
-	for _, measure := range []func(context.Context) error{b.turn, b.loadAll, b.crowd, b.search} {
-		if err := errors.Join(ctx.Err(), measure(ctx)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // configured is the product in a home of its own, which has a configuration.
 func (b *bench) configured(ctx context.Context, name, config string) (program, error) {
@@ -209,10 +199,12 @@ func (b *bench) crowd(ctx context.Context) error {
 	if _, err := sessions1000(ctx, many.home); err != nil {
 		return err
 	}
+	syscall.Sync() // what was written is not to be in the way of what is measured
 	var times [2]samples
-	for range 21 {
-		for i, sess := range []program{none, many} {
-			g, took, err := startGateway(ctx, sess)
+	for round := range 40 {
+		for n := range times {
+			i := (round + n) % 2 // who is first has the other's end beside it
+			g, took, err := startGateway(ctx, []program{none, many}[i])
 			if err != nil {
 				return err
 			}
