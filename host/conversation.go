@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"sess/host/chat"
@@ -70,6 +71,9 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 		},
 		notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
 	})
+	if err == nil {
+		h.announce(ctx, o.Out)
+	}
 	return c, err
 }
 
@@ -94,21 +98,44 @@ func (h *Host) newChat(ctx context.Context, ref session.Ref, model models.Model,
 		Absent:    func(command string) error { return h.Absent(ctx, command) },
 		Notify:    o.notify,
 		Follow:    o.follow,
-		OpenModel: func(name string) (models.Model, error) { return h.openModel(name, o.Paced) },
+		OpenModel: (&modelOpener{host: h, paced: o.Paced}).open,
 		Models:    h.modelCandidates,
 		Complete:  h.Complete,
 		Agent:     o.Agent, Cwd: o.Cwd, Now: h.now,
 		Confirm: func() []string { return h.Config().Chat.Confirm },
 	})
-	if err == nil {
-		h.announce(ctx, out)
-	}
 	return c, err
 }
 
 // openModel makes the model with a name, "" being the configured default.
 func (h *Host) openModel(name string, paced bool) (models.Model, error) {
 	return models.Open(name, h.models(paced))
+}
+
+// modelOpener makes the models of one chat. A model remembers what its provider
+// does not take, so the one that was made last serves on, until another one is asked
+// for or the configuration has changed. Safe for concurrent use.
+type modelOpener struct {
+	host  *Host
+	paced bool
+
+	mu     sync.Mutex // guards what follows
+	config *Config    // that the model was made with
+	model  models.Model
+}
+
+func (o *modelOpener) open(name string) (models.Model, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	config := o.host.Config()
+	if o.model != nil && o.model.Name() == name && o.config == config {
+		return o.model, nil
+	}
+	m, err := o.host.openModel(name, o.paced)
+	if err == nil {
+		o.model, o.config = m, config
+	}
+	return m, err
 }
 
 // models is the configuration of the models, with what they need of the host.

@@ -118,7 +118,7 @@ func (h *Host) agents() ([]string, error) {
 	return names, nil
 }
 
-// announce tells in a chat which sessions have expired since the last chat.
+// announce tells in a chat which sessions have expired since somebody was told last.
 func (h *Host) announce(ctx context.Context, out chat.Sink) {
 	expired, err := h.sessions.Expired(ctx)
 	if err != nil {

@@ -54,12 +54,12 @@ type feedEvent struct {
 
 func newFeed() *feed { return &feed{life: uuid.NewString()[:8], first: 1} }
 
-// add adds an event and returns its number. After close it is dropped.
-func (f *feed) add(kind string, data json.RawMessage) int64 {
+// add adds an event. After close it is dropped.
+func (f *feed) add(kind string, data json.RawMessage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over {
-		return f.next() - 1
+		return
 	}
 	f.events = append(f.events, feedEvent{kind, data})
 	f.bytes += len(data)
@@ -70,7 +70,6 @@ func (f *feed) add(kind string, data json.RawMessage) int64 {
 		f.first++
 	}
 	f.changed()
-	return f.next() - 1
 }
 
 // next is the number of the event that comes next. The caller holds mu.

@@ -167,6 +167,12 @@ func (l *conversations) use(ref session.Ref) (*conversation, error) {
 // hold keeps a conversation open. The caller holds conversations.mu.
 func (v *conversation) hold() {
 	v.uses++
+	v.unshut()
+}
+
+// unshut stops the timer that would end the conversation. The caller holds
+// conversations.mu.
+func (v *conversation) unshut() {
 	if v.shut != nil {
 		v.shut.Stop()
 		v.shut = nil
@@ -181,6 +187,9 @@ func (v *conversation) release() {
 	v.uses--
 	if v.uses > 0 {
 		return
+	}
+	if l.closing {
+		return // close ends it
 	}
 	v.idle = time.Now()
 	v.shut = time.AfterFunc(idleConversation, func() {
@@ -210,16 +219,14 @@ func (l *conversations) makeRoom() error {
 	return nil
 }
 
-// drop closes a conversation unless it is used. The caller holds mu.
+// drop closes a conversation unless it is used, or close does. The caller holds mu.
 func (l *conversations) drop(v *conversation) {
-	if v.uses > 0 || l.open[v.ref] != v {
+	if l.closing || v.uses > 0 || l.open[v.ref] != v {
 		return
 	}
 	delete(l.open, v.ref)
 	v.feed.close()
-	if v.shut != nil {
-		v.shut.Stop()
-	}
+	v.unshut()
 	l.runs.Go(func() { l.closeChat(l.life, v) })
 }
 
@@ -238,6 +245,9 @@ func (l *conversations) drain() {
 		return
 	}
 	l.closing = true
+	for _, v := range l.open {
+		v.unshut()
+	}
 	l.timer = time.AfterFunc(turnGrace, l.cancelAll)
 }
 
@@ -362,6 +372,9 @@ func (v *conversation) answerLine(ctx context.Context, line server.ChatLine) (er
 				WithHint("look for incident %s in the log", id).WithDetail("incident", id)
 		}
 	}()
+	if !line.Alone {
+		v.all.host.announce(ctx, v)
+	}
 	return v.chat.SendLine(ctx, chat.Line{Text: line.Text, Model: line.Model, System: line.System, Revision: line.Revision})
 }
 
@@ -400,8 +413,9 @@ func (v *conversation) outcome(ctx context.Context, r *run, err error) error {
 func (v *conversation) ended(r *run, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.unask()
 	r.err, r.end = err, v.feed.end()
-	v.run, v.asked = nil, nil
+	v.run = nil
 	close(r.done)
 }
 
@@ -546,10 +560,14 @@ func (v *conversation) ask(r *run, e chat.Event) {
 func (v *conversation) settled(call string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.asked == nil || v.asked.CallID != call {
-		return
+	if v.asked != nil && v.asked.CallID == call {
+		v.unask()
 	}
-	if v.asked.timer != nil {
+}
+
+// unask ends the waiting for a person. The caller holds mu.
+func (v *conversation) unask() {
+	if v.asked != nil && v.asked.timer != nil {
 		v.asked.timer.Stop()
 	}
 	v.asked = nil

@@ -188,8 +188,12 @@ func content(t *testing.T, doc *transcript.Document, load transcript.Loader) doc
 		t.Errorf("header: %v", err)
 	}
 	ids := newNumbering()
-	c := documentState{Header: ids.of(string(header)), Lists: map[string][]string{}}
-	for _, name := range slices.Sorted(maps.Keys(doc.Lists)) {
+	c := documentState{Header: ids.of("header", string(header)), Lists: map[string][]string{}}
+	// Messages first: others refer to them.
+	names := slices.SortedFunc(maps.Keys(doc.Lists), func(a, b string) int {
+		return -strings.Compare(a, b)
+	})
+	for _, name := range names {
 		list := doc.Lists[name]
 		if list.Records == 0 { // as good as none
 			continue
@@ -199,7 +203,7 @@ func content(t *testing.T, doc *transcript.Document, load transcript.Loader) doc
 				t.Errorf("%s: %v", name, err)
 				break
 			}
-			c.Lists[name] = append(c.Lists[name], short(ids.of(string(rec))))
+			c.Lists[name] = append(c.Lists[name], short(ids.of(fmt.Sprintf("%s %d", name, len(c.Lists[name])), string(rec))))
 		}
 	}
 	return c
@@ -223,7 +227,7 @@ func eventLog(t *testing.T, store *session.Store, ref session.Ref) []string {
 		ids := newNumbering()
 		var all strings.Builder
 		for _, e := range events {
-			all.WriteString(ids.of(string(e.Raw)) + "\n")
+			all.WriteString(ids.of(fmt.Sprint("event ", e.Seq), string(e.Raw)) + "\n")
 		}
 		lines = append(lines, fmt.Sprintf("turn %d, %d events: %s", n, len(events), short(all.String())))
 	}
@@ -241,7 +245,8 @@ func short(text string) string {
 	return fmt.Sprintf("%.60s… of %d bytes, %x", text, len(text), h.Sum64())
 }
 
-// numbering replaces ids by numbers.
+// numbering replaces ids by where they stand first, so that what comes later
+// changes no name.
 type numbering struct{ seen map[string]string }
 
 func newNumbering() numbering { return numbering{map[string]string{}} }
@@ -249,15 +254,17 @@ func newNumbering() numbering { return numbering{map[string]string{}} }
 // madeID is an id as the program makes them.
 var madeID = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-func (n numbering) of(text string) string {
+func (n numbering) of(place, text string) string {
 	// Ids stand at the ends of a record; its middle is what was said.
 	const ends = 400
 	if len(text) > 2*ends {
-		return n.of(text[:ends]) + text[ends:len(text)-ends] + n.of(text[len(text)-ends:])
+		return n.of(place, text[:ends]) + text[ends:len(text)-ends] + n.of(place+" end", text[len(text)-ends:])
 	}
+	count := 0
 	return madeID.ReplaceAllStringFunc(text, func(id string) string {
 		if n.seen[id] == "" {
-			n.seen[id] = fmt.Sprintf("id-%d", len(n.seen)+1)
+			count++
+			n.seen[id] = fmt.Sprintf("id %d of %s", count, place)
 		}
 		return n.seen[id]
 	})

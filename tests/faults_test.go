@@ -224,6 +224,12 @@ func talkToo(r *rig) error {
 	return errors.Join(c.Send(r.Context(), "a second talk"), c.Close(r.Context()), sessions("use", talkID)(r))
 }
 
+// loadBack loads a snapshot into the session also where that is gone.
+func loadBack(r *rig) error {
+	_, err := r.Dispatch(r.Context(), plugin.Call{Argv: []string{"sess", "load", "early"}, Session: talkID, Caller: plugin.CallerCLI}, nil)
+	return err
+}
+
 // saveAsClient stores the session as a client does that has changed a message, taken
 // one out and added one.
 func (r *rig) saveAsClient() error {
@@ -332,6 +338,31 @@ var faultCases = []faultCase{
 	},
 	{name: "delete a session", prepare: talkToo, do: sessions("delete", secondID)},
 	{name: "restore a session", prepare: inOrder(talkToo, sessions("delete", secondID)), do: sessions("restore", secondID)},
+	{name: "load into a session that was deleted", prepare: sessions("delete", talkID), do: loadBack},
+	{
+		name: "load beside a session in the trash", prepare: inOrder(sessions("delete", talkID), loadBack, talkToo),
+		do: sessions("delete", talkID),
+	},
+	{name: "empty the sessions' trash", prepare: inOrder(talkToo, sessions("delete", secondID)), do: func(r *rig) error {
+		_, err := r.Sessions().Expire(r.Context(), session.Policy{TrashAge: time.Hour})
+		return err
+	}, later: 24 * time.Hour, between: partlyEmptied},
+	{name: "client's first save", do: func(r *rig) error {
+		_, err := r.Sessions().SaveSession(r.Context(), json.RawMessage(
+			`{"id":"new","projectId":"other","title":"T","messages":[{"id":"m1","role":"user","content":"hi"}],"activities":[{"title":"a"},{"title":"a"}]}`), nil)
+		return err
+	}},
+	{name: "import over", do: func(r *rig) error {
+		var out exported
+		_, err := r.Dispatch(r.Context(), plugin.Call{Argv: []string{"sess", "export", "early"}, Caller: plugin.CallerCLI, Output: &out}, nil)
+		if err != nil {
+			return err
+		}
+		_, err = r.Dispatch(r.Context(), plugin.Call{
+			Argv: []string{"sess", "import", "--name=late", "--overwrite"}, Caller: plugin.CallerCLI, Input: &out.Buffer,
+		}, nil)
+		return err
+	}},
 	{name: "rename a session", do: sessions("rename", talkID, "Another title")},
 	{name: "client's save", do: (*rig).saveAsClient},
 	{name: "expire", prepare: talkToo, do: func(r *rig) error {

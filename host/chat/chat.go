@@ -46,8 +46,9 @@ type Options struct {
 	Agent string
 	// Cwd is where the person works; it is stored with a session that has none.
 	Cwd string
-	// OpenModel makes the model with a name, "" being the configured default; nil
-	// leaves a chat with the model that it was opened with.
+	// OpenModel is the model with a name, as it is configured now, "" being the
+	// configured default; it is asked for each turn. nil leaves a chat with the model
+	// that it was opened with.
 	OpenModel func(name string) (models.Model, error)
 	// Models lists the models that are known by name. It may be nil.
 	Models func() []plugin.Candidate
@@ -110,7 +111,6 @@ type Chat struct {
 	ref      session.Ref
 	revision int64        // of ref, as people last saw it
 	switched *session.Ref // another session to show, not yet told
-	model    models.Model // the one that was used last, or nil
 	chosen   models.Model // the one for the next turn, or nil: the session says
 
 	asked  string       // the id of the call that waits for a person, or ""

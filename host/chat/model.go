@@ -44,19 +44,21 @@ func sessionModel(live *session.Live) (name string) {
 }
 
 // modelFor is the model that answers next in a session: the chosen one, else the
-// one that the session names, else the default. instead is set where the one that
-// the session names is not there: the error says why.
+// one that the session names, else the default. It is asked for each time, as its
+// settings may have changed. instead is set where the one that the session names is
+// not there: the error says why.
 func (c *Chat) modelFor(live *session.Live) (m models.Model, instead, err error) {
 	c.mu.Lock()
-	chosen, last := c.chosen, c.model
+	chosen := c.chosen
 	c.mu.Unlock()
-	name := sessionModel(live)
 	switch {
-	case chosen != nil:
+	case chosen != nil && c.opts.OpenModel == nil:
 		return chosen, nil, nil
-	case last != nil && (name == last.Name() || c.opts.OpenModel == nil):
-		return last, nil, nil
+	case chosen != nil:
+		m, err = c.openModel(chosen.Name())
+		return m, nil, err
 	}
+	name := sessionModel(live)
 	if m, err = c.openModel(name); err != nil && name != "" {
 		instead = err
 		m, err = c.openModel("")
@@ -92,12 +94,12 @@ func (t *turn) takeModel(name string) error {
 	return nil
 }
 
-// tookModel is called once the session names the model of a turn.
+// tookModel is called once the session names the model of a turn, so that it is
+// not a choice any more.
 func (t *turn) tookModel() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.Chat.model = t.model
-	if t.chosen != nil && t.chosen.Name() == t.model.Name() {
+	if t.opts.OpenModel != nil && t.chosen != nil && t.chosen.Name() == t.model.Name() {
 		t.chosen = nil
 	}
 }
@@ -166,7 +168,7 @@ func (c *Chat) switchModel(ctx context.Context, name string, info modelInfo) (pl
 		return plugin.Result{}, err
 	}
 	c.mu.Lock()
-	c.model, c.chosen = m, nil
+	c.chosen = nil
 	c.mu.Unlock()
 	info.Model = m.Name()
 	return plugin.Result{Text: "this session now talks with " + m.Name(), Data: json.RawMessage(record(info))}, nil

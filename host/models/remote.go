@@ -215,7 +215,7 @@ func arguments(call transcript.ToolCall) string {
 // fill tells people when a conversation is about to outgrow the model.
 func (r *remote) fill(u Usage, emit func(Delta)) {
 	const near = 90 // percent
-	if used, all := u.InputTokens+u.OutputTokens, r.config.ContextWindow; all > 0 && used >= all/100*near {
+	if used, all := u.InputTokens+u.OutputTokens, r.config.ContextWindow; all > 0 && used*100 >= all*near {
 		notice(emit, fmt.Sprintf("this conversation fills %d%% of what %s can read; /sess new begins another one, and this one stays", used*100/all, r.Name()))
 	}
 }

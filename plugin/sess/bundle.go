@@ -278,7 +278,10 @@ func (b *bundleReader) snapshot() (bundled, error) {
 		sum.field([]byte(key))
 		sum.field(value)
 		if key == "name" {
-			return json.Unmarshal(value, &name)
+			if json.Unmarshal(value, &name) != nil {
+				return errBundle("the name %s of a snapshot is no string", clip(string(value), 40))
+			}
+			return nil
 		}
 		head = append(append(append(append(head, ','), jsonText(key)...), ':'), value...)
 		return nil

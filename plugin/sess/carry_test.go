@@ -206,6 +206,36 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
+// A session never goes on from where the provider is with another one, also where
+// that has its name: what was imported is a copy, until it is saved here.
+func TestImportedStateIsACopy(t *testing.T) {
+	t.Parallel()
+	const header, without = `{"title":"T","providerState":{"x":{"continuation":"r_1","k":1}}}`, `{"title":"T","providerState":{"x":{"k":1}}}`
+	a, b := newWorld(t, ""), newWorld(t, "")
+	for _, w := range []*world{a, b} {
+		w.change(w.session("default", "s1", 4), func(l *live) { l.doc.Header = json.RawMessage(header) })
+		w.do("save", "v1")
+	}
+	headed := func(name, want string) {
+		t.Helper()
+		b.change(b.ref, func(l *live) { l.doc.Header = json.RawMessage(`{"title":"other"}`) })
+		b.do("load", name)
+		b.change(b.ref, func(l *live) {
+			if string(l.doc.Header) != want {
+				t.Errorf("after load %s the header is %s, want %s", name, l.doc.Header, want)
+			}
+		})
+	}
+	headed("v1", header)
+	b.brought("imported v2", a.export("v1").String(), "--name=v2")
+	b.do("copy", "v2", "v3")
+	headed("v2", without)
+	headed("v3", without)
+	b.change(b.ref, func(l *live) { l.doc.Header = json.RawMessage(header) })
+	b.do("save", "v2", "--overwrite")
+	headed("v2", header)
+}
+
 // What other programs made of a bundle is as good, if it says the same.
 func TestImportOfAnotherLayout(t *testing.T) {
 	t.Parallel()

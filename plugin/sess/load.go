@@ -172,8 +172,7 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 	}
 	stage, err := r.runtime.Stage(ctx, plugin.StageRequest{
 		Session: live.Ref, Document: *want.snap.Doc, Restore: true,
-		// Two sessions never share what the provider continues from.
-		Fresh: want.snap.Doc.Meta.SessionID != live.Ref.ID,
+		Fresh: !stateOf(live.Ref, &want.snap.Doc.Meta),
 	})
 	if err != nil {
 		return nil, err
@@ -218,6 +217,13 @@ func (r *request) exchange(ctx context.Context, pool *snapshot.Pool, want replac
 		r.notices = append(r.notices, fmt.Sprintf("session %s: its file was damaged and is kept beside it, as *.invalid-*", stage.Ref.ID))
 	}
 	return done, r.leaveView(ctx, live, nil)
+}
+
+// stateOf reports whether a snapshot is of that very session. One that was imported may
+// be of another of the same name: two sessions never share what the provider continues
+// from.
+func stateOf(ref plugin.SessionRef, m *transcript.Meta) bool {
+	return m.SessionID == ref.ID && m.ProjectID == ref.Project && m.Extra[originKey] == nil
 }
 
 // present reads the session of the call for what replaces it or turns away from

@@ -42,14 +42,22 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// fold is a text in NFC and in lower case. Its characters are as many as those in
+// fold is a text in NFC and without its cases. Its characters are as many as those in
 // NFC.
-func fold(s string) string { return strings.Map(unicode.ToLower, norm.NFC.String(s)) }
+func fold(s string) string { return strings.Map(foldRune, norm.NFC.String(s)) }
+
+// foldRune is a letter in lower case, the same for all that are one in upper case: a
+// sigma at the end of a word is a sigma.
+func foldRune(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
+
+// foldsToASCII are the letters beyond ASCII that become ASCII: the sign of the kelvin,
+// the I with a dot and the i without one, and the long s.
+func foldsToASCII() [4]string { return [...]string{"\u212a", "\u0130", "\u0131", "\u017f"} }
 
 // mayHold reports whether records may match whose bytes these are. It sees JSON,
 // not the strings in it, so where one may be written with escapes it says yes.
 func (m *matcher) mayHold(plain []byte) bool {
-	if m.expr != nil || strings.ContainsAny(m.folded, "\"\\/<>&;`\n\t\r") || bytes.Contains(plain, []byte(`\u`)) {
+	if m.expr != nil || strings.ContainsAny(m.folded, "\"\\/<>&;`\n\t\r\b\f") || bytes.Contains(plain, []byte(`\u`)) {
 		return true
 	}
 	if !m.ascii {
@@ -62,8 +70,15 @@ func (m *matcher) mayHold(plain []byte) bool {
 		}
 		lower[i] = c
 	}
-	// Two letters become ASCII: the sign of the kelvin, and the I with a dot.
-	return bytes.Contains(lower, []byte(m.folded)) || bytes.Contains(plain, []byte("\u212a")) || bytes.Contains(plain, []byte("\u0130"))
+	if bytes.Contains(lower, []byte(m.folded)) {
+		return true
+	}
+	for _, letter := range foldsToASCII() {
+		if bytes.Contains(plain, []byte(letter)) {
+			return true
+		}
+	}
+	return false
 }
 
 // excerptAround is how many characters are shown on each side of a match.
@@ -84,7 +99,7 @@ func (m *matcher) find(text string) (excerpt string, from, to int, ok bool) {
 		}
 		start, end = utf8.RuneCountInString(text[:at[0]]), utf8.RuneCountInString(text[:at[1]])
 	} else {
-		folded := strings.Map(unicode.ToLower, text)
+		folded := strings.Map(foldRune, text)
 		at := strings.Index(folded, m.folded)
 		if at < 0 {
 			return "", 0, 0, false

@@ -101,7 +101,8 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 				if old == nil {
 					return
 				}
-				fresh.Tags = old.Tags // not the configured ones
+				delete(fresh.Extra, originKey) // this one was made here
+				fresh.Tags = old.Tags          // not the configured ones
 				if r.Changed("tags") {
 					fresh.Tags = r.config.withTags(r.Map("tags")) // also none
 				}

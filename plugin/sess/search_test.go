@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"sess/plugin"
@@ -92,6 +93,29 @@ func TestSearch(t *testing.T) {
 	w.refused(plugin.Usage, "search", "(", "--regex")
 	if text := w.do("search", "nowhere").Text; text != "nothing found in 1 snapshot and 1 session" {
 		t.Errorf("a search without hits says %q", text)
+	}
+}
+
+// The case of a letter does not matter, also where an alphabet has two small letters
+// for one capital.
+func TestSearchInAnyCase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.change(w.ref, func(l *live) {
+		add(t, w.host, l, transcript.ListMessages, transcript.Message{ID: "x", Role: "user", Content: "η οδος του ſystem", Status: "complete"})
+	})
+	for _, text := range []string{"οδος", "ΟΔΟΣ", "οδοσ", "SYSTEM", "system", "\u017fystem"} {
+		w.finds([]string{"session default/s1 messages 10 user +0"}, text)
+	}
+	// Whatever becomes ASCII is found by it.
+	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
+		if to := unicode.ToLower(unicode.ToUpper(r)); to < utf8.RuneSelf {
+			ref := w.session("default", fmt.Sprintf("u%x", r), 0)
+			w.change(ref, func(l *live) {
+				add(t, w.host, l, transcript.ListMessages, transcript.Message{ID: "x", Role: "user", Content: "<" + string(r) + "zz>", Status: "complete"})
+			})
+			w.finds([]string{"session default/" + ref.ID + " messages 0 user +0"}, string(to)+"zz", "--of-session="+ref.ID)
+		}
 	}
 }
 

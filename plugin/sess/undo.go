@@ -205,7 +205,7 @@ func (r *request) kept(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op
 	link := kept.Link
 	if link == nil && kept.Empty != nil {
 		doc := &transcript.Document{Header: kept.Empty}
-		doc.Meta.SessionID = op.Session
+		doc.Meta.SessionID, doc.Meta.ProjectID = op.Session, r.key.Project
 		return &snapshot.Snapshot{Doc: doc}, nil
 	}
 	if link == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,5 +226,164 @@ func stateShown(t *testing.T, view json.RawMessage) map[string]any {
 	delete(object, "revision")
 	delete(object, "updatedAt")
 	delete(object, "createdAt")
+	return object
+}
+
+// A client saves a session as it was shown it, with messages moved, doubled and
+// taken out by the way. Without any of that nothing changes, whatever the file holds,
+// unless a turn had died. With it the client is shown what it sent, and what it was
+// not shown is there as it was.
+func FuzzSave(f *testing.F) {
+	for _, seed := range []string{
+		`{"id":"s1"}`,
+		`{"id":"s1","title":7,"cwd":[],"artifacts":{"a":1},"error":{},"status":"odd"}`,
+		`{"id":"s1","status":"running","activeRun":{"t":1},"messages":[{"id":"m1","role":"user","content":"hi","uploads":null},{"id":"m2","role":"agent","content":"","status":"streaming","x":[1.0]},7,{"$raw":"eA=="}]}`,
+		`{"id":"s1","artifacts":[{"id":"a","kind":"workspace-file","path":"p","content":"c"},{"id":"a"},1,null],"activities":["x",{"$raw":"/w=="}]}`,
+		`{"id":"s1","messages":[{"id":"m1","role":"user","content":"a"},{"id":"m1","role":"agent","content":"b"},{"role":"user","content":"c"},{"id":"m1","id":"m2","role":"user","content":"d","status":"odd"}]}`,
+		`{"id":"s1","activities":[{"title":"a"},{"title":"a"},{"id":"x","status":"odd"},{"status":"odd"},{"id":"x"},{"id":4}]}`,
+		`{"id":"s1","messages":[{"id":"m1","role":"user","content":"a"},{"id":"m2","role":"agent","content":"b"},{"id":"m3","role":"user","content":"c"},{"id":"m4","role":"agent","content":"d"}],"sess":{"format":"sess/1","revision":3,"lists":{"history":{"tail":[{"role":"user","content":"a","messageId":"m1"},{"role":"assistant","content":"b","messageId":"m2","toolCalls":[{"id":"t","name":"n"}]},{"role":"tool","toolCallId":"t","messageId":"m2"},{"role":"user","content":"c"}]}}}}`,
+	} {
+		f.Add([]byte(seed), []byte(nil))
+		f.Add([]byte(seed), []byte("xd\x01m\x00\x02"))
+	}
+	dir := f.TempDir()
+	s, err := Open(dir, Options{FS: durabletest.Unsynced})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	r := Ref{Project: "default", ID: "s1"}
+	file := filepath.Join(dir, filepath.FromSlash(r.folder())+".json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data, edits []byte) {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Read(t.Context(), r)
+		if err != nil || l.Revision >= 1<<53-9 { // a number that cannot be counted on
+			return
+		}
+		died := l.Interrupted || interruptible(l.Status)
+		for round, edits := range [][]byte{nil, nil, edits, nil} {
+			before, hidden := bytesOf(t, file), hiddenFrom(t, s, r)
+			view, err := s.View(t.Context(), r)
+			if err != nil {
+				t.Fatalf("View: %v", err)
+			}
+			sent := edited(t, view, edits)
+			if _, err := s.SaveSession(t.Context(), sent, nil); err != nil {
+				t.Fatalf("round %d: what is shown cannot be saved: %v\n%q\n%q", round, err, data, sent)
+			}
+			if len(edits) == 0 && (round > 0 || !died) && !bytes.Equal(before, bytesOf(t, file)) {
+				t.Fatalf("saved as it was shown in round %d:\n%q\nbecame\n%q", round, before, bytesOf(t, file))
+			}
+			if len(edits) == 0 {
+				continue
+			}
+			again, err := s.View(t.Context(), r)
+			if err != nil {
+				t.Fatalf("View after %q: %v", sent, err)
+			}
+			if diff := cmp.Diff(messagesIn(t, sent), messagesIn(t, again)); diff != "" {
+				t.Fatalf("%q\nsaved as\n%q\nis shown otherwise (-sent +shown):\n%s", before, sent, diff)
+			}
+			for _, h := range hidden {
+				if !slices.Contains(hiddenFrom(t, s, r), h) {
+					t.Fatalf("%q, saved as %q, lost %q", before, sent, h)
+				}
+			}
+		}
+	})
+}
+
+func bytesOf(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// hiddenFrom lists the messages that clients are never shown. A further one of an id
+// goes with the first.
+func hiddenFrom(t *testing.T, s *Store, r Ref) (hidden []string) {
+	t.Helper()
+	l, err := s.Read(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := l.Doc.List(keyMessages)
+	for rec, err := range list.All(l.load, 0, list.Records) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown, _ := shownMessage(rec); shown == nil {
+			hidden = append(hidden, string(rec))
+		}
+	}
+	return hidden
+}
+
+// messagesIn lists the messages of a view, or of what a client sends, of which those
+// count that can be shown.
+func messagesIn(t *testing.T, object json.RawMessage) []any {
+	t.Helper()
+	values, err := elements(headerValue(object, keyMessages))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []any
+	show := showing(shownMessage)
+	for _, v := range values {
+		if shown, _ := show(v); shown != nil {
+			var m any
+			if err := json.Unmarshal(shown, &m); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// edited is a view with its messages as edits have them: x takes out the next one, d
+// doubles it, m puts it in front of all, c changes what it says; all else keeps it.
+func edited(t *testing.T, view json.RawMessage, edits []byte) json.RawMessage {
+	t.Helper()
+	if len(edits) == 0 {
+		return view
+	}
+	values, err := elements(headerValue(view, keyMessages))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []json.RawMessage
+	for i, v := range values {
+		edit := byte(0)
+		if i < len(edits) {
+			edit = edits[i]
+		}
+		switch edit {
+		case 'x':
+		case 'd':
+			list = append(list, v, v)
+		case 'm':
+			list = slices.Insert(list, 0, v)
+		case 'c':
+			if v, err = setMember(v, "content", json.RawMessage(`"changed"`)); err != nil {
+				t.Fatal(err)
+			}
+			fallthrough
+		default:
+			list = append(list, v)
+		}
+	}
+	object, err := setMember(view, keyMessages, encode(append([]json.RawMessage{}, list...)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return object
 }

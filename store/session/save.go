@@ -436,17 +436,20 @@ type mergeRecord struct {
 	shown []byte // nil: it is hidden
 }
 
-// keyOf names a record in its list: by its id, or, where it has none or is hidden,
-// by what it is.
+// keyOf names a record in its list: by its id, or, where it has none, by what is
+// shown of it, or, where it is hidden, by what it is. Several may have one name.
 func keyOf(shown []byte, id string, raw []byte) string {
-	if shown != nil && id != "" {
+	kind := "shown "
+	switch {
+	case shown == nil:
+		kind, shown = "hidden ", raw
+	case id != "":
 		return "id " + id
 	}
-	canonical, err := transcript.Canonical(raw)
-	if err != nil {
-		canonical = raw
+	if canonical, err := transcript.Canonical(shown); err == nil {
+		shown = canonical
 	}
-	return "is " + string(canonical)
+	return kind + string(shown)
 }
 
 // mergeList makes a list what a client sends. What it was not shown stays behind
@@ -455,8 +458,7 @@ func keyOf(shown []byte, id string, raw []byte) string {
 func (l *Live) mergeList(name string, sent []json.RawMessage, rules recordRules, full bool) (changed, lost bool, err error) {
 	list := l.Doc.List(name)
 	stored := make([]mergeRecord, 0, list.Records)
-	at := make(map[string]int, list.Records) // the first record of a key
-	keys := make([]string, 0, list.Records)
+	at := make(map[string][]int, list.Records) // the records of a key that are not taken
 	show := showing(rules.show)
 	for r, err := range list.All(l.load, 0, list.Records) {
 		if err != nil {
@@ -464,12 +466,7 @@ func (l *Live) mergeList(name string, sent []json.RawMessage, rules recordRules,
 		}
 		shown, id := show(r)
 		key := keyOf(shown, id, r)
-		if _, twice := at[key]; twice {
-			key = "" // nobody can mean this one
-		} else {
-			at[key] = len(stored)
-		}
-		keys = append(keys, key)
+		at[key] = append(at[key], len(stored))
 		stored = append(stored, mergeRecord{raw: r, shown: shown})
 	}
 	type item struct {
@@ -483,21 +480,20 @@ func (l *Live) mergeList(name string, sent []json.RawMessage, rules recordRules,
 	for _, v := range sent {
 		r := transcript.Record(oneLine(v))
 		shown, id := show(r)
-		i, there := at[keyOf(shown, id, r)]
-		switch {
-		case there && taken[i]: // hidden, and sent twice
-		case there:
-			taken[i] = true
+		key := keyOf(shown, id, r)
+		if free := at[key]; len(free) > 0 {
+			i := free[0]
+			at[key], taken[i] = free[1:], true
 			merged := mergeBytes(stored[i], r, rules)
 			lost = lost || !bytes.Equal(merged, stored[i].raw) || i < last
 			last = max(last, i)
 			items = append(items, item{merged, i})
-		default:
-			if rules.bound != nil {
-				r = rules.bound(r)
-			}
-			items = append(items, item{r, -1})
+			continue
 		}
+		if rules.bound != nil {
+			r = rules.bound(r)
+		}
+		items = append(items, item{r, -1})
 	}
 	// What is not sent and stays has its place behind a record that is sent.
 	behind := make(map[int][]transcript.Record)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,21 +196,25 @@ func tempID(name string) string {
 
 // sweepFolder removes the temp files beside a session's event logs.
 func (s *Store) sweepFolder(ctx context.Context, ref Ref) error {
-	entries, err := s.fs.ReadDir(ref.folder())
-	if err != nil {
+	left, err := s.hasTemps(ref.folder())
+	if err != nil || !left {
 		return err
 	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), durable.TempSuffix) {
-			return s.ifFree(ctx, ref, func() error {
-				return s.small(ctx, func() error {
-					_, err := durable.SweepTemps(s.fs, ref.folder())
-					return err
-				})
-			})
-		}
-	}
-	return nil
+	return s.ifFree(ctx, ref, func() error { return s.sweepLogs(ctx, ref.folder()) })
+}
+
+// hasTemps reports whether a folder has temp files.
+func (s *Store) hasTemps(folder string) (bool, error) {
+	entries, err := s.fs.ReadDir(folder)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), durable.TempSuffix) }), err
+}
+
+// sweepLogs removes the temp files of a folder with event logs.
+func (s *Store) sweepLogs(ctx context.Context, folder string) error {
+	return s.small(ctx, func() error {
+		_, err := durable.SweepTemps(s.fs, folder)
+		return err
+	})
 }
 
 // ifFree runs do under the session's lock, unless somebody holds it.

@@ -459,8 +459,17 @@ func (s *Store) sweepEntry(ctx context.Context, t Trashed) error {
 		return s.tidyEntry(t.Entry)
 	}
 	logs, err := durable.Exists(s.fs, t.Entry+"/"+trashLogs)
-	if err != nil || logs && s.inTrash(t) {
+	if err != nil {
 		return err
+	}
+	if logs && s.inTrash(t) {
+		// A power cut can take back the move out of the trash, but not what was
+		// written there since.
+		left, err := s.hasTemps(t.Entry + "/" + trashLogs)
+		if err != nil || !left {
+			return err
+		}
+		return s.sweepLogs(ctx, t.Entry+"/"+trashLogs)
 	}
 	if s.inTrash(t) {
 		if left, err := durable.Exists(s.fs, t.Ref.folder()); err != nil || !left {

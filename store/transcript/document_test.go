@@ -495,6 +495,7 @@ func seeds(f *testing.F) {
 		"", "{}", "[]", `{"format":"sess/1"}`, `{"format":"sess/2"}`, `{"lists":{"a":{"records":1,"tail":[{"$raw":"eA=="}]}}}`,
 		`{"meta":{"id":"x","range":{"start":1,"end":null},"future":[1]}}`, "{\"lists\":{\"a\":{\"tail\":[{\n\"a\":\n1}]}}}",
 		`{"format":"sess/1","header":{"\ud800":1e400}}`,
+		`{"meta":{"createdAt":"0000-01-01T00:00:00+23:59"}}`, `{"meta":{"updatedAt":"9999-12-31T00:01:00-23:59"}}`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -24,7 +24,11 @@ func (s *stamp) UnmarshalText(text []byte) error {
 	if err != nil {
 		return err
 	}
-	*s = stamp(t.UTC().Truncate(time.Millisecond))
+	t = t.UTC()
+	if y := t.Year(); y < 0 || y > 9999 { // its zone has it so, and it could not be read again
+		return fmt.Errorf("time %s is in the year %d in UTC", text, y)
+	}
+	*s = stamp(t.Truncate(time.Millisecond))
 	return nil
 }
 
