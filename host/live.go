@@ -350,14 +350,12 @@ func (v *conversation) send(waiting context.Context, line server.ChatLine) (*run
 		return nil, stopping()
 	}
 	v.hold()
-	l.runs.Add(1)
-	l.mu.Unlock()
-	go func() {
-		defer l.runs.Done()
+	l.runs.Go(func() {
 		defer v.release()
 		defer cancel(nil)
 		v.ended(r, v.outcome(ctx, r, v.answerLine(ctx, line)))
-	}()
+	})
+	l.mu.Unlock()
 	return r, nil
 }
 

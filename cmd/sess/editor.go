@@ -69,7 +69,10 @@ func newEditor(in, out *os.File, kind string, history messages, complete func(co
 		_, err := io.WriteString(out, pasteModeOff)
 		return err
 	}, t.restore}
-	return e, errors.Join(err, t.calm())
+	if err = errors.Join(err, t.calm()); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
 }
 
 // ReadLine asks for one line.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"sess/plugin"
 	"sess/store/transcript"
 )
 
@@ -50,7 +51,7 @@ func (c *Client) CreateSession(ctx context.Context, n NewSession) (*Session, err
 	if err := c.ask(ctx, "sessions.create", n, &info); err != nil {
 		return nil, err
 	}
-	return c.SessionOf(ctx, info.ProjectID, info.ID)
+	return &Session{c, plugin.SessionRef{Project: info.ProjectID, ID: info.ID}}, nil
 }
 
 // Info tells about the session.

@@ -429,26 +429,29 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == echo.MIMEApplicationJSON
 }
 
-// download sends the output of a call as the body of the answer. Its status is
-// sent with the first of it; an error that comes later breaks the answer off.
+// download sends the output of a call as the body of the answer. Its status and
+// headers are sent with the first of it; an error that comes later breaks the answer
+// off.
 type download struct {
-	c     echo.Context
-	begun bool
+	c               echo.Context
+	name, mediaType string
+	begun           bool
 }
 
 // Begin says what is sent.
 func (d *download) Begin(name, mediaType string) error {
-	h := d.c.Response().Header()
-	h.Set(echo.HeaderContentType, mediaType)
-	h.Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	// What people once said is shown by a browser as text, whatever it is.
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+	d.name, d.mediaType = name, mediaType
 	return nil
 }
 
 func (d *download) Write(p []byte) (int, error) {
 	if !d.begun {
 		d.begun = true
+		h := d.c.Response().Header()
+		h.Set(echo.HeaderContentType, d.mediaType)
+		h.Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": d.name}))
+		// What people once said is shown by a browser as text, whatever it is.
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
 		d.c.Response().WriteHeader(http.StatusOK)
 	}
 	return d.c.Response().Write(p)

@@ -70,3 +70,9 @@ func (p *Plugin) isPlain(to plugin.Endpoint) bool {
 }
 
 func (p *Plugin) notePlain(to plugin.Endpoint) { p.plain.Store([2]string{to.BaseURL, to.Name()}, true) }
+
+// Drain ends what still runs, and gives up the connections to providers.
+func (p *Plugin) Drain(ctx context.Context) error {
+	defer p.transport.CloseIdleConnections()
+	return p.Plugin.Drain(ctx)
+}

@@ -314,9 +314,14 @@ func (s *searching) scanChunks(list string, chunks plugin.Chunks) error {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var mu sync.Mutex // guards bad
 	var bad error
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		bad = cmp.Or(bad, err)
+	}
 	for c, err := range chunks {
 		if err != nil {
-			bad = err
+			fail(err)
 			break
 		}
 		slots <- struct{}{}
@@ -324,9 +329,7 @@ func (s *searching) scanChunks(list string, chunks plugin.Chunks) error {
 			defer func() { <-slots }()
 			all, err := s.chunk(list, c)
 			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				bad = cmp.Or(bad, err)
+				fail(err)
 				return
 			}
 			s.mu.Lock()
