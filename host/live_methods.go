@@ -87,7 +87,7 @@ func (h *Host) there(ctx context.Context, ref plugin.SessionRef) (session.Ref, e
 		return at, err
 	}
 	if at.ID == "" {
-		return at, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("make one first")
+		return at, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("name one, or make one")
 	}
 	switch ok, err := h.sessions.Exists(at); {
 	case err != nil:
@@ -303,7 +303,7 @@ func (h *Host) selectedPage(ctx context.Context, ref session.Ref, snapshot strin
 		}
 	}
 	v, err := view(fields)
-	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = v.Messages, v.First, v.First+len(v.Messages), v.Total, true, v.Meta
+	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = session.ShownMessages(v.Messages), v.First, v.First+len(v.Messages), v.Total, true, v.Meta
 	return err
 }
 

@@ -228,9 +228,10 @@ func (s *Server) sessionOf(ctx context.Context, r *http.Request, q *completion) 
 	}
 	fields := struct {
 		Project  string `json:"project,omitempty"`
+		Model    string `json:"model,omitempty"` // refused before there is a session
 		Messages []said `json:"messages"`
 		Activate bool   `json:"activate"`
-	}{Project: ref.Project, Messages: []said{}}
+	}{Project: ref.Project, Model: q.Model, Messages: []said{}}
 	for _, m := range q.before {
 		fields.Messages = append(fields.Messages, said{m.Role, m.text})
 	}
