@@ -367,7 +367,8 @@ func (s slot) repeats(old slot) bool {
 	return m.Digest == was.Digest && m.Trigger == was.Trigger && m.Agent == was.Agent && m.ProjectID == was.ProjectID && m.SessionID == was.SessionID
 }
 
-// unchanged reports whether a name still holds what it held.
+// unchanged reports whether a name still holds what it held, and makes sure that it
+// lasts: whoever put it there may not have come as far.
 func (p *Pool) unchanged(ctx context.Context, r SaveRequest, old slot) (bool, error) {
 	unlock, err := p.lockFor(ctx, "save", cmp.Or(r.Patience, lockWait))
 	if err != nil {
@@ -375,7 +376,10 @@ func (p *Pool) unchanged(ctx context.Context, r SaveRequest, old slot) (bool, er
 	}
 	defer unlock()
 	now, err := p.look(r.Name)
-	return err == nil && now.name == old.name && bytes.Equal(now.data, old.data), err
+	if err != nil || now.name != old.name || !bytes.Equal(now.data, old.data) {
+		return false, err
+	}
+	return true, p.fs.SyncDir(".")
 }
 
 // replaceable says why what the slot holds cannot be replaced under this name.
