@@ -137,6 +137,17 @@ func TestSearchInAnyCase(t *testing.T) {
 	}
 }
 
+// What the program says of a snapshot in other places is not in it.
+func TestSearchFindsNothingThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.do("save", "v1")
+	w.finds(nil, "tags")
+	if text := w.do("export", "v1", "--format=markdown").Text; strings.Contains(text, "tags") {
+		t.Errorf("what a snapshot without tags is exported as:\n%s", text)
+	}
+}
+
 // What many snapshots have in common is shown once, at the newest of them.
 func TestSearchShowsTheNewest(t *testing.T) {
 	t.Parallel()
