@@ -218,16 +218,26 @@ type expiredSession struct {
 	Since     int64  `json:"since"` // epoch milliseconds: it went to the trash after that
 }
 
-// tellLater notes which sessions are about to expire.
+// maxExpired bounds what people are told of at once; they hear of the newest.
+const maxExpired = 1000
+
+// tellLater notes which sessions are about to expire, each once.
 func (s *Store) tellLater(ctx context.Context, due []Moved) error {
 	return s.small(ctx, func() error {
 		var list expiredJSON
 		if err := s.readSmall(expiredFile, &list); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errUnreadable) {
 			return err
 		}
+		known := len(list.Expired)
 		for _, m := range due {
-			list.Expired = append(list.Expired, expiredSession{m.Ref.Project, m.Ref.ID, s.nowMillis()})
+			if !slices.ContainsFunc(list.Expired, func(e expiredSession) bool { return e.ProjectID == m.Ref.Project && e.ID == m.Ref.ID }) {
+				list.Expired = append(list.Expired, expiredSession{m.Ref.Project, m.Ref.ID, s.nowMillis()})
+			}
 		}
+		if len(list.Expired) == known {
+			return nil
+		}
+		list.Expired = list.Expired[max(0, len(list.Expired)-maxExpired):]
 		return durable.Write(s.fs, expiredFile, append(encode(list), '\n'))
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -176,4 +178,35 @@ func TestRename(t *testing.T) {
 func isTitleError(err error) bool {
 	_, is := errors.AsType[*session.TitleError](err)
 	return is
+}
+
+// A session that is due, and that somebody takes up each time before it goes, is
+// noted once and told of once it has gone.
+func TestExpiryIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	aged(t, dir, 9, 1)
+	first := session.Ref{Project: "default", ID: "s0"}
+	note := func() string { return string(must(os.ReadFile(filepath.Join(dir, ".expired.json")))(t)) }
+	var before string
+	for range 3 {
+		var held *session.Locked
+		moved := must(s.Expire(t.Context(), session.Policy{Max: 1, Keep: func(context.Context) (map[session.Ref]bool, error) {
+			held = must(s.Lock(t.Context(), first, "turn", false))(t)
+			return nil, nil
+		}}))(t)
+		ok(t, held.Unlock())
+		if len(moved) != 0 {
+			t.Fatalf("moved %v from under its user", moved)
+		}
+		if before != "" && note() != before {
+			t.Errorf("noted %s, then %s", before, note())
+		}
+		before = note()
+	}
+	must(s.Expire(t.Context(), session.Policy{Max: 1}))(t)
+	if told := must(s.Expired(t.Context()))(t); len(told) != 1 || told[0].Ref != first {
+		t.Errorf("told of %+v, want %s", told, first)
+	}
 }
