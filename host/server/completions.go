@@ -134,7 +134,8 @@ func (m *completionMessage) read() error {
 		Text string `json:"text"`
 	}
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return plugin.Errorf(plugin.Usage, "the content of a message of %s is neither a text nor a list of parts", cmp.Or(m.Role, "nobody"))
+		return plugin.Errorf(plugin.Usage, "the content of a message of %s is neither a text nor a list of parts", cmp.Or(m.Role, "nobody")).
+			WithHint("send a text")
 	}
 	var texts []string
 	for _, p := range parts {
@@ -170,7 +171,7 @@ func parseCompletion(body []byte) (*completion, error) {
 		return nil, plugin.Errorf(plugin.Usage, "the request has no body").WithHint("send messages and a model")
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		return nil, plugin.Errorf(plugin.Usage, "bad request: %w", err)
+		return nil, plugin.Errorf(plugin.Usage, "bad request: %w", err).WithHint("send one JSON object, with messages and a model")
 	}
 	var choice string
 	switch {
