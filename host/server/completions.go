@@ -170,7 +170,7 @@ func parseCompletion(body []byte) (*completion, error) {
 		return nil, plugin.Errorf(plugin.Usage, "the request has no body").WithHint("send messages and a model")
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		return nil, plugin.Errorf(plugin.Usage, "bad request: %w", err)
+		return nil, surfaces.BadJSON(err)
 	}
 	var choice string
 	switch {
