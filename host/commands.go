@@ -164,7 +164,10 @@ func (h *Host) sessionsList(ctx context.Context, in *dispatch.Invocation) (plugi
 	case page.Total == 0:
 		parts = append(parts, "no sessions yet; sess chat begins one")
 	case len(rows) > 0:
-		parts = append(parts, plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE"}, cells), "* the active session")
+		parts = append(parts, plugin.Table([]string{"SESSION", "PROJECT", "MSGS", "SIZE", "UPDATED", "TITLE"}, cells))
+		if slices.ContainsFunc(rows, func(row sessionRow) bool { return row.Active }) {
+			parts = append(parts, "* the active session")
+		}
 	}
 	return answerPage(parts, rows, page)
 }
@@ -281,7 +284,7 @@ func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.R
 // present is a session that has to be there.
 func (h *Host) present(ctx context.Context, ref session.Ref) (session.Ref, error) {
 	if ref.ID == "" {
-		return ref, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess chat begins one")
+		return ref, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("sess chat begins one; sess sessions list shows those that there are")
 	}
 	ok, err := h.sessions.Exists(ref)
 	if err != nil || ok {

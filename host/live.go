@@ -512,7 +512,7 @@ func (v *conversation) Event(e chat.Event) {
 		r.begun, r.answer.Turn = true, e.Turn
 	case chat.EventTurnEnded:
 		r.answer.Status, r.answer.Revision = string(e.Message.Status), e.Revision
-		r.answer.Message, r.answer.Usage = rawJSON(e.Message), rawJSON(e.Usage)
+		r.answer.Message, r.answer.Usage = session.ShownMessages([]json.RawMessage{rawJSON(e.Message)})[0], rawJSON(e.Usage)
 		for _, a := range e.Activities {
 			r.answer.Activities = append(r.answer.Activities, rawJSON(a))
 		}

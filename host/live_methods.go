@@ -87,7 +87,7 @@ func (h *Host) there(ctx context.Context, ref plugin.SessionRef) (session.Ref, e
 		return at, err
 	}
 	if at.ID == "" {
-		return at, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("make one first")
+		return at, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("name one, or make one")
 	}
 	switch ok, err := h.sessions.Exists(at); {
 	case err != nil:
@@ -127,7 +127,7 @@ func (h *Host) callCreate(ctx context.Context, _ plugin.Caller, params json.RawM
 	for i, said := range p.Messages {
 		r, err := said.record(h.now())
 		if err != nil {
-			return nil, plugin.Errorf(plugin.Usage, "messages[%d]: %w", i, err).WithDetail("field", "messages")
+			return nil, plugin.Errorf(plugin.Usage, "messages[%d]: %w", i, err).WithHint("leave it out, or say who of the two said it").WithDetail("field", "messages")
 		}
 		if err := live.Append(transcript.ListMessages, r); err != nil {
 			return nil, chat.StoreError(err)
@@ -169,20 +169,21 @@ func (l saidLine) record(now time.Time) (transcript.Record, error) {
 	})), nil
 }
 
-// named are the params of what is about one session.
-type named struct {
-	Session string `json:"session"`
-	Project string `json:"project"`
+// sessionOf is the session that params are about which name nothing else. It has to
+// exist.
+func (h *Host) sessionOf(ctx context.Context, params json.RawMessage) (session.Ref, error) {
+	var p struct {
+		Session string `json:"session"`
+		Project string `json:"project"`
+	}
+	if err := surfaces.Params(params, &p); err != nil {
+		return session.Ref{}, err
+	}
+	return h.there(ctx, plugin.SessionRef{Project: p.Project, ID: p.Session})
 }
 
-func (n named) ref() plugin.SessionRef { return plugin.SessionRef{Project: n.Project, ID: n.Session} }
-
 func (h *Host) callGet(ctx context.Context, _ plugin.Caller, params json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
-	var p named
-	if err := surfaces.Params(params, &p); err != nil {
-		return nil, err
-	}
-	ref, err := h.there(ctx, p.ref())
+	ref, err := h.sessionOf(ctx, params)
 	if err != nil {
 		return nil, err
 	}
@@ -226,11 +227,13 @@ func (h *Host) callMessages(ctx context.Context, _ plugin.Caller, params json.Ra
 	}
 	switch {
 	case p.Limit < 1 || p.Limit > maxPageLimit:
-		return nil, plugin.Errorf(plugin.Usage, "limit: %d is not from 1 to %d", p.Limit, maxPageLimit).WithDetail("field", "limit")
+		return nil, plugin.Errorf(plugin.Usage, "limit: %d is not from 1 to %d", p.Limit, maxPageLimit).
+			WithHint("ask for the rest with before or after").WithDetail("field", "limit")
 	case p.Before != nil && p.After != nil:
 		return nil, plugin.Errorf(plugin.Usage, "before and after exclude each other").WithHint("give one of them")
 	case p.Before != nil && *p.Before < 0:
-		return nil, plugin.Errorf(plugin.Usage, "before: %d is not the number of a message, which counts from 0", *p.Before).WithDetail("field", "before")
+		return nil, plugin.Errorf(plugin.Usage, "before: %d is not the number of a message, which counts from 0", *p.Before).
+			WithHint("leave it out for the last ones").WithDetail("field", "before")
 	case p.After != nil && *p.After < -1:
 		return nil, plugin.Errorf(plugin.Usage, "after: %d is not the number of a message, which counts from 0", *p.After).
 			WithHint("-1 is before the first one").WithDetail("field", "after")
@@ -303,7 +306,7 @@ func (h *Host) selectedPage(ctx context.Context, ref session.Ref, snapshot strin
 		}
 	}
 	v, err := view(fields)
-	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = v.Messages, v.First, v.First+len(v.Messages), v.Total, true, v.Meta
+	out.Messages, out.First, out.End, out.Total, out.ReadOnly, out.Snapshot = session.ShownMessages(v.Messages), v.First, v.First+len(v.Messages), v.Total, true, v.Meta
 	return err
 }
 
@@ -338,11 +341,7 @@ func (h *Host) callSend(ctx context.Context, caller plugin.Caller, params json.R
 // callCancel ends the turn that runs in a session, and answers when what came of
 // it is stored.
 func (h *Host) callCancel(ctx context.Context, _ plugin.Caller, params json.RawMessage, _ plugin.ProgressFunc) (json.RawMessage, error) {
-	var p named
-	if err := surfaces.Params(params, &p); err != nil {
-		return nil, err
-	}
-	ref, err := h.there(ctx, p.ref())
+	ref, err := h.sessionOf(ctx, params)
 	if err != nil {
 		return nil, err
 	}
@@ -396,7 +395,7 @@ func (h *Host) callApprove(ctx context.Context, caller plugin.Caller, params jso
 	case p.Allow == nil:
 		return nil, plugin.Errorf(plugin.Usage, "allow is missing").WithHint("true or false")
 	case caller.Internal():
-		return nil, plugin.Errorf(plugin.Denied, "sessions.approve is for people")
+		return nil, plugin.Errorf(plugin.Denied, "sessions.approve is for people").WithHint("leave it to whoever works with the session")
 	}
 	ref, err := h.there(ctx, plugin.SessionRef{Project: p.Project, ID: p.Session})
 	if err != nil {

@@ -95,7 +95,7 @@ func (l *local) provider(ctx context.Context) (plugin.Provider, error) {
 	if p, ok := l.plugin.(plugin.Provider); ok {
 		return p, nil
 	}
-	return nil, plugin.Errorf(plugin.Unavailable, "plugin %s talks to no models", l.id)
+	return nil, plugin.Errorf(plugin.Unavailable, "plugin %s talks to no models", l.id).WithHint("name another kind of provider in the configuration")
 }
 
 func (l *local) Turn(ctx context.Context, to plugin.Endpoint, req plugin.TurnRequest, emit func(plugin.Delta)) (plugin.TurnResult, error) {

@@ -174,6 +174,10 @@ func TestCompletionsRefused(t *testing.T) {
 	}
 	c.model = "nope/x"
 	c.refused(400, "usage", "hello")
+	var sessions []struct{ ID string }
+	if a.must(t, "GET", "/sessions/list", nil, &sessions); len(sessions) != 0 {
+		t.Errorf("a request that was refused left the sessions %v", sessions)
+	}
 	c.model = "offline/echo"
 	c.refused(400, "usage", " ")
 	c.refused(503, "unavailable", "fail")

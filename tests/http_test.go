@@ -314,6 +314,7 @@ func TestHTTPSessionRoutes(t *testing.T) {
 		status         int
 		code           string
 	}{
+		{"GET", "/sessions/nosuch/snapshots", 404, "not_found"},
 		{"POST", "/sessions/nosuch/snapshots", 404, "not_found"},
 		{"GET", "/sessions/nosuch/snapshots/selected", 404, "not_found"},
 		{"POST", one + "/nosuch/select", 404, "not_found"},

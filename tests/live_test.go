@@ -396,6 +396,13 @@ func TestLiveSelection(t *testing.T) {
 	if selected() == nil {
 		t.Error("nothing is selected")
 	}
+	shape := func() (messages []map[string]any) {
+		t.Helper()
+		var page struct{ Messages []map[string]any }
+		a.must(t, "GET", "/sessions/s1/messages?limit=2&before=2", nil, &page)
+		return page.Messages
+	}
+	inView := shape()
 	p := a.page(t, "s1", "")
 	if diff := cmp.Diff(saved, p.contents()); diff != "" || !p.ReadOnly || p.Snapshot.Name != "v1" {
 		t.Errorf("while v1 is selected (read only %v, snapshot %s) the messages are (-want +got):\n%s", p.ReadOnly, p.Snapshot.Name, diff)
@@ -415,6 +422,17 @@ func TestLiveSelection(t *testing.T) {
 	a.must(t, "POST", "/sessions/s1/snapshots/selected/clear", nil, nil)
 	if diff := cmp.Diff(live, a.page(t, "s1", "").contents()); diff != "" || selected() != nil {
 		t.Errorf("back in the conversation (-want +got):\n%s", diff)
+	}
+	inSession := shape()
+	if diff := cmp.Diff(inSession, inView); diff != "" {
+		t.Errorf("a snapshot shows messages otherwise than the session that it is of (-want +got):\n%s", diff)
+	}
+	var answer struct{ Message map[string]any }
+	a.must(t, "POST", "/sessions/s1/messages", sayThis{Content: "three"}, &answer)
+	for field := range inSession[1] {
+		if _, has := answer.Message[field]; !has {
+			t.Errorf("the message of an answer lacks %s: %v", field, answer.Message)
+		}
 	}
 	a.must(t, "POST", "/sessions/s1/snapshots/v1/select", nil, nil)
 	a.must(t, "POST", "/sessions/s1/snapshots/v1/restore", nil, nil)

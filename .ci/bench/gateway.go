@@ -280,8 +280,9 @@ func residentNow(pid int) (float64, error) {
 
 // gatewayProcess is a gateway that runs.
 type gatewayProcess struct {
-	cmd *exec.Cmd
-	out io.Reader
+	cmd     *exec.Cmd
+	out     io.Reader
+	address string
 }
 
 // startGateway starts one; took is the time until it says that it is ready for
@@ -298,11 +299,12 @@ func startGateway(ctx context.Context, sess program) (g *gatewayProcess, took ti
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
 	}
-	g = &gatewayProcess{cmd, out}
+	g = &gatewayProcess{cmd: cmd, out: out}
 	var status struct{ Address string }
 	if err := json.NewDecoder(out).Decode(&status); err != nil {
 		return nil, 0, errors.Join(err, g.stop())
 	}
+	g.address = status.Address
 	for time.Since(began) < 10*time.Second {
 		if err = get(ctx, status.Address+"/readyz"); err == nil {
 			return g, time.Since(began), nil

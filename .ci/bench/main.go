@@ -4,8 +4,8 @@
 //
 //	bench [part…]
 //
-// The parts are sizes, first, list, reclaim, starts, border, gateway,
-// daemon and memory; without one, all are measured.
+// The parts are sizes, first, list, reclaim, starts, border, gateway, daemon,
+// turn, loadall, crowd, search and memory; without one, all are measured.
 //
 //	BENCH_MB      sizes of the conversations in MB ("1 50"; 500 takes minutes more)
 //	BENCH_TURNS   turns saved at each size (60)
@@ -75,6 +75,10 @@ func run(ctx context.Context, only []string) (err error) {
 		{"border", b.border},
 		{"gateway", b.gateway},
 		{"daemon", b.daemon},
+		{"turn", b.turn},
+		{"loadall", b.loadAll},
+		{"crowd", b.crowd},
+		{"search", b.search},
 		{"memory", b.memory},
 	}
 	for _, name := range only {

@@ -333,7 +333,7 @@ func (b *bench) memory(ctx context.Context) error {
 	}
 	dir := filepath.Join(b.dir, "memory")
 	small, large := program{sess.path, filepath.Join(dir, "small")}, program{sess.path, filepath.Join(dir, "large")}
-	if err := errors.Join(converse(ctx, small.home, 3), converse(ctx, large.home, mb<<20/turnBytes)); err != nil {
+	if err := errors.Join(converse(ctx, small.home, "talk", 3), converse(ctx, large.home, "talk", mb<<20/turnBytes)); err != nil {
 		return err
 	}
 	for _, args := range [][]string{
@@ -363,14 +363,14 @@ func (b *bench) memory(ctx context.Context) error {
 	return nil
 }
 
-// converse makes the live session of a home.
-func converse(ctx context.Context, home string, turns int) (err error) {
+// converse makes a live session in a home, the active one.
+func converse(ctx context.Context, home, id string, turns int) (err error) {
 	store, err := session.Open(filepath.Join(home, "sessions"), session.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	ref := session.Ref{Project: "default", ID: "talk"}
+	ref := session.Ref{Project: "default", ID: id}
 	if err := store.Create(ctx, store.New(ref, "A talk", "")); err != nil {
 		return err
 	}

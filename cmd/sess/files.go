@@ -38,7 +38,8 @@ func (u userFiles) Open(ctx context.Context, name string) (io.ReadCloser, error)
 		return io.NopCloser(&interruptible{ctx: ctx, from: u.stdin}), nil
 	}
 	if !u.named(name) {
-		return nil, plugin.Errorf(plugin.Denied, "the gateway wants to read %s, which the command line does not name", name)
+		return nil, plugin.Errorf(plugin.Denied, "the gateway wants to read %s, which the command line does not name", name).
+			WithHint("see which gateway it is: sess gateway status")
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -60,7 +61,8 @@ func (u userFiles) Create(_ context.Context, name string) (plugin.File, error) {
 		return openFile{u.stdout}, nil
 	}
 	if !u.named(name) {
-		return nil, plugin.Errorf(plugin.Denied, "the gateway wants to write %s, which the command line does not name", name)
+		return nil, plugin.Errorf(plugin.Denied, "the gateway wants to write %s, which the command line does not name", name).
+			WithHint("see which gateway it is: sess gateway status")
 	}
 	info, err := os.Stat(name)
 	switch {

@@ -103,7 +103,7 @@ func (s *Session) SelectedSnapshot(ctx context.Context) (*Snapshot, error) {
 
 // about are the fields of a verb that is for a snapshot of this session alone.
 func (s *Session) about(name string) map[string]any {
-	return map[string]any{"name": name, "ofSession": s.ref.ID}
+	return map[string]any{"name": name, "onlySession": s.ref.ID}
 }
 
 // sess calls a verb of the command sess.

@@ -118,7 +118,7 @@ func aboutSession(c echo.Context, body []byte, query ...string) (json.RawMessage
 		if name != "project" {
 			n, err := strconv.Atoi(text)
 			if err != nil {
-				return nil, plugin.Errorf(plugin.Usage, "%s: %q is not a whole number", name, text).WithDetail("field", name)
+				return nil, plugin.Errorf(plugin.Usage, "%s: %q is not a whole number", name, text).WithHint("leave it out, or give one").WithDetail("field", name)
 			}
 			all[name] = n
 		}

@@ -134,7 +134,8 @@ func (m *completionMessage) read() error {
 		Text string `json:"text"`
 	}
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
-		return plugin.Errorf(plugin.Usage, "the content of a message of %s is neither a text nor a list of parts", cmp.Or(m.Role, "nobody"))
+		return plugin.Errorf(plugin.Usage, "the content of a message of %s is neither a text nor a list of parts", cmp.Or(m.Role, "nobody")).
+			WithHint("send a text")
 	}
 	var texts []string
 	for _, p := range parts {
@@ -170,7 +171,7 @@ func parseCompletion(body []byte) (*completion, error) {
 		return nil, plugin.Errorf(plugin.Usage, "the request has no body").WithHint("send messages and a model")
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		return nil, surfaces.BadJSON(err)
+		return nil, surfaces.BadJSON(err).WithHint("send one JSON object, with messages and a model")
 	}
 	var choice string
 	switch {
@@ -228,9 +229,10 @@ func (s *Server) sessionOf(ctx context.Context, r *http.Request, q *completion) 
 	}
 	fields := struct {
 		Project  string `json:"project,omitempty"`
+		Model    string `json:"model,omitempty"` // refused before there is a session
 		Messages []said `json:"messages"`
 		Activate bool   `json:"activate"`
-	}{Project: ref.Project, Messages: []said{}}
+	}{Project: ref.Project, Model: q.Model, Messages: []said{}}
 	for _, m := range q.before {
 		fields.Messages = append(fields.Messages, said{m.Role, m.text})
 	}

@@ -36,7 +36,7 @@ func (p *Plugin) listVerb() dispatch.Verb {
 
 const (
 	excerptRunes = 200 // of a message, for programs
-	cellRunes    = 80  // of a message, in the table
+	cellRunes    = 56  // of a message, in the table
 )
 
 // row is a message in the list.

@@ -37,10 +37,10 @@ type Session struct {
 	sealed  map[transcript.ID][]byte // frames of new chunks
 }
 
-// Read reads the session of a call. It answers not_found where there is none yet.
+// Read reads the session of a call. It answers not_found where none is named or active.
 func Read(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
 	if call.Session == "" { // asking for it would make one
-		return nil, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess sessions list shows the sessions of all projects")
+		return nil, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("sess chat begins one; sess sessions list shows those that there are")
 	}
 	live, err := runtime.Session(ctx, plugin.SessionRef{Project: call.Project, ID: call.Session})
 	if err != nil {

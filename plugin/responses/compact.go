@@ -18,7 +18,7 @@ import (
 func (p *Plugin) command() dispatch.Command {
 	return dispatch.Command{
 		Name:    "context",
-		Summary: "What the model sees of a conversation: how much it is, and making it less",
+		Summary: "What the model sees of a conversation: show and compact",
 		Verbs: []dispatch.Verb{
 			{
 				Name:    "compact",
@@ -229,7 +229,7 @@ func (p *Plugin) look(ctx context.Context, ref plugin.SessionRef) (fill, error) 
 
 func (p *Plugin) runShow(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
 	if in.Call.Session == "" { // asking for it would make one
-		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "there is no session yet").WithHint("sess sessions list shows the sessions of all projects")
+		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("sess chat begins one; sess sessions list shows those that there are")
 	}
 	f, err := p.look(ctx, plugin.SessionRef{Project: in.Call.Project, ID: in.Call.Session})
 	if err != nil {

@@ -152,6 +152,22 @@ func TestExportOfAll(t *testing.T) {
 	b.fails(plugin.Usage, "export: want either a name or --all; as in: sess export v1 --output=v1.sess.json", "export", "v1", "--all")
 }
 
+// Room is needed for all that come, and is there for those that are there already.
+func TestImportOfSeveralWhereTheCapRefuses(t *testing.T) {
+	t.Parallel()
+	a, b := newWorld(t, ""), newWorld(t, `{"maxSnapshots":2,"onCap":"refuse"}`)
+	a.session("default", "s1", 5)
+	a.do("save", "v1")
+	a.do("save", "v2")
+	two := a.export("--all").String()
+	a.do("save", "v3")
+	three := a.export("--all").String()
+	b.refusedBundle(plugin.NoSpace, "there are 0 snapshots with names of your own and 3 would come, and maxSnapshots is 2", three)
+	b.brought("imported 2 snapshots: ", two)
+	b.refusedBundle(plugin.NoSpace, "there are 2 snapshots with names of your own, and maxSnapshots is 2", three)
+	b.untouched(func() { b.brought("are there already", two) })
+}
+
 // S1-18: whatever happens to a bundle on its way is found, and nothing is imported
 // then.
 func TestImportRefuses(t *testing.T) {

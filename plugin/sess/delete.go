@@ -25,7 +25,7 @@ func deleteVerb() verb {
 			Flags: func(fs *dispatch.Flags) {
 				fs.String("prefix", "", "all snapshots whose names begin with this").Complete(completeSnapshot)
 				fs.Bool("confirm", false, "really delete all that --prefix names").Confirm()
-				ofSessionFlag(fs)
+				onlySessionFlag(fs)
 			},
 			Effect: plugin.EffectDestroy,
 			Main:   true,
@@ -58,7 +58,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 			return plugin.Result{}, err
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(string(e.Name), prefix) && (r.String("of-session") == "" || e.Meta.SessionID == r.String("of-session")) {
+			if strings.HasPrefix(string(e.Name), prefix) && (r.String("only-session") == "" || e.Meta.SessionID == r.String("only-session")) {
 				names = append(names, e.Name)
 			}
 		}

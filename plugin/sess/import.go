@@ -58,14 +58,26 @@ func importSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	result, err := r.importFrom(ctx, pool, w, rename)
+	made, same, err := r.importFrom(ctx, pool, w, rename)
 	if e := w.Close(); err == nil {
 		err = e
 	}
-	return result, err
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if len(made) > 0 {
+		exempt := make([]string, len(made))
+		for i, e := range made {
+			exempt[i] = e.Meta.ID
+		}
+		r.retain(ctx, pool, r.ref, exempt...)
+	}
+	return importAnswer(made, same)
 }
 
-func (r *request) importFrom(ctx context.Context, pool *snapshot.Pool, w *snapshot.Writer, rename snapshot.Name) (plugin.Result, error) {
+// importFrom reads the bundle and saves what it has. It returns what is new in the
+// pool, and what was there already.
+func (r *request) importFrom(ctx context.Context, pool *snapshot.Pool, w *snapshot.Writer, rename snapshot.Name) (made, same []snapshot.Entry, err error) {
 	b := bundleReader{dec: json.NewDecoder(r.Call.Input), seal: w.Seal, done: func(offset int64) error {
 		r.Progress(plugin.Progress{Stage: "reading", Done: offset, Unit: "bytes"})
 		if ctx.Err() != nil {
@@ -76,19 +88,18 @@ func (r *request) importFrom(ctx context.Context, pool *snapshot.Pool, w *snapsh
 	all, err := b.read()
 	switch {
 	case err != nil:
-		return plugin.Result{}, err
+		return nil, nil, err
 	case len(all) == 0:
-		return plugin.Result{}, plugin.Errorf(plugin.Usage, "the bundle has no snapshots").WithHint("export some, as in: sess export v1 --output=v1.sess.json")
+		return nil, nil, plugin.Errorf(plugin.Usage, "the bundle has no snapshots").WithHint("export some, as in: sess export v1 --output=v1.sess.json")
 	case rename != "" && len(all) > 1:
-		return plugin.Result{}, plugin.Errorf(plugin.Usage, "import: --name is for one snapshot, and the bundle has %d", len(all)).WithHint("leave it out")
+		return nil, nil, plugin.Errorf(plugin.Usage, "import: --name is for one snapshot, and the bundle has %d", len(all)).WithHint("leave it out")
 	case rename != "":
 		all[0].name = rename
 	}
 	plan, err := r.planImport(ctx, pool, all)
 	if err != nil {
-		return plugin.Result{}, err
+		return nil, nil, err
 	}
-	var made, same []snapshot.Entry
 	for _, p := range plan {
 		if p.same != nil {
 			same = append(same, *p.same)
@@ -100,21 +111,14 @@ func (r *request) importFrom(ctx context.Context, pool *snapshot.Pool, w *snapsh
 			if len(made) > 0 {
 				r.notices = append(r.notices, fmt.Sprintf("imported before that: %s", enumerate(made)))
 				e := explainTaken(err, r.whenTaken)
-				return plugin.Result{}, plugin.Errorf(e.Code, "%s of %d were imported, then: %w", count(len(made), "snapshot"), len(all), e).
+				return nil, nil, plugin.Errorf(e.Code, "%s of %d were imported, then: %w", count(len(made), "snapshot"), len(all), e).
 					WithHint("import it again: what is there already stays as it is")
 			}
-			return plugin.Result{}, err
+			return nil, nil, err
 		}
 		made = append(made, entry)
 	}
-	exempt := make([]string, len(made))
-	for i, e := range made {
-		exempt[i] = e.Meta.ID
-	}
-	if len(made) > 0 {
-		r.retain(ctx, pool, r.ref, exempt...)
-	}
-	return importAnswer(made, same)
+	return made, same, nil
 }
 
 // planned is a snapshot that is to be imported.
@@ -134,6 +138,7 @@ func (r *request) planImport(ctx context.Context, pool *snapshot.Pool, all []bun
 		ids[e.Meta.ID] = true
 	}
 	plan := make([]planned, 0, len(all))
+	var fresh []snapshot.Name
 	for _, b := range all {
 		if low := strings.ToLower(string(b.name)); names[low] {
 			return nil, errBundle("it has %s twice", b.name)
@@ -153,9 +158,7 @@ func (r *request) planImport(ctx context.Context, pool *snapshot.Pool, all []bun
 			}
 		}
 		if p.same == nil {
-			if err := r.roomFor(ctx, pool, b.name); err != nil {
-				return nil, err
-			}
+			fresh = append(fresh, b.name)
 			if err := markImported(&b.doc.Meta, b.name, digest); err != nil {
 				return nil, err
 			}
@@ -166,7 +169,7 @@ func (r *request) planImport(ctx context.Context, pool *snapshot.Pool, all []bun
 		}
 		plan = append(plan, p)
 	}
-	return plan, nil
+	return plan, r.roomFor(ctx, pool, fresh...)
 }
 
 // importAgain is the command that imports the same file in another way.

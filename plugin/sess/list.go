@@ -75,6 +75,7 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	var found []listed
 	hidden, total := 0, 0
+	session, there := r.String("of-session"), false
 	for _, k := range keys {
 		entries, err := r.entries(ctx, k)
 		if err != nil {
@@ -82,15 +83,21 @@ func list(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 		total += len(entries)
 		for _, e := range entries {
+			there = there || e.Meta.SessionID == session
 			switch {
 			case !strings.HasPrefix(string(e.Name), r.String("prefix")),
-				r.String("of-session") != "" && e.Meta.SessionID != r.String("of-session"),
+				session != "" && e.Meta.SessionID != session,
 				!hasTags(e, tags):
 			case e.Name.Auto() && !r.Bool("include-auto"):
 				hidden++
 			default:
 				found = append(found, listed{e, k.Project})
 			}
+		}
+	}
+	if session != "" && !there && !r.Bool("all-projects") {
+		if _, err := r.runtime.Session(ctx, plugin.SessionRef{Project: r.key.Project, ID: session}); has(err, plugin.NotFound) {
+			return plugin.Result{}, err
 		}
 	}
 	slices.SortFunc(found, listed.compare)

@@ -26,7 +26,7 @@ func loadVerb() verb {
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("no-backup", false, "keep no copy of what the session holds now")
 				fs.Bool("as-new", false, "make a new session of it")
-				ofSessionFlag(fs)
+				onlySessionFlag(fs)
 			},
 			Effect:    plugin.EffectWrite,
 			AfterTurn: true,
@@ -88,7 +88,7 @@ func (r *request) open(ctx context.Context, text string) (*snapshot.Pool, *snaps
 	return r.check(ctx, pool, name)
 }
 
-// openOf is open for verbs with [ofSessionFlag].
+// openOf is open for verbs with [onlySessionFlag].
 func (r *request) openOf(ctx context.Context, text string) (*snapshot.Pool, *snapshot.Snapshot, error) {
 	pool, name, err := r.findOf(ctx, text)
 	if err != nil {

@@ -108,10 +108,13 @@ func free(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
 // openNew makes a session and makes it the active one.
 func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, error) {
 	r.settleUndecided(ctx)
+	first := r.ref.ID == "" // asking for the present session makes it
 	old, damaged, err := r.present(ctx)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
+	case first && want.from == nil:
+		return r.announceNew(ctx, want, &plugin.Session{}, old.Ref, nil)
 	case old.Running:
 		return plugin.Result{}, inTurn(old.Ref)
 	}
@@ -165,7 +168,11 @@ func (r *request) announceNew(ctx context.Context, want newSession, old *plugin.
 	exempt := done.exempt()
 	messages := 0
 	text := "new session " + made.ID
-	pairs := []pair{{"session", made.ID}, {"previous", old.Ref.ID}, {"backup", done.backupName()}}
+	var previous any // null: there was none
+	if old.Ref.ID != "" {
+		previous = old.Ref.ID
+	}
+	pairs := []pair{{"session", made.ID}, {"previous", previous}, {"backup", done.backupName()}}
 	if want.from != nil {
 		messages = want.from.Doc.Meta.Messages
 		text += " from " + string(want.from.Name)

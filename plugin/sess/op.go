@@ -126,7 +126,22 @@ func opOpen(ctx context.Context, r *request) (plugin.Result, error) {
 }
 
 func opClose(ctx context.Context, r *request) (plugin.Result, error) {
-	return r.endOp(ctx, (*snapshot.OpenOp).Close, "closed")
+	op, held := r.held.get(r.Arg("op"))
+	result, err := r.endOp(ctx, (*snapshot.OpenOp).Close, "closed")
+	if err != nil || !held {
+		return result, err
+	}
+	pool, err := r.pool(ctx)
+	if err != nil {
+		r.log.WarnContext(ctx, "tidy pool", "err", err)
+		return result, nil // the change happened
+	}
+	var exempt []string
+	if id := op.Backup(); id != "" {
+		exempt = append(exempt, id)
+	}
+	r.upkeep(pool, exempt...)
+	return result, nil
 }
 
 func opWithdraw(ctx context.Context, r *request) (plugin.Result, error) {

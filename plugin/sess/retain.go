@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sess/plugin"
@@ -36,11 +37,13 @@ func (s *service) liveSessions(ctx context.Context) ([]liveSession, error) {
 	return list, nil
 }
 
-// roomFor refuses a further snapshot named by a person where the cap is reached
-// by such ones alone and the configuration says refuse.
-func (r *request) roomFor(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
+// roomFor refuses further snapshots named by a person where such ones alone would
+// exceed the cap and the configuration says refuse. Names that are there already
+// need no room.
+func (r *request) roomFor(ctx context.Context, pool *snapshot.Pool, names ...snapshot.Name) error {
+	names = slices.DeleteFunc(slices.Clone(names), snapshot.Name.Auto)
 	most := r.config.MaxSnapshots
-	if most == 0 || r.config.OnCap != onCapRefuse || name.Auto() {
+	if most == 0 || r.config.OnCap != onCapRefuse || len(names) == 0 {
 		return nil
 	}
 	entries, err := pool.List(ctx)
@@ -49,19 +52,24 @@ func (r *request) roomFor(ctx context.Context, pool *snapshot.Pool, name snapsho
 	}
 	n, oldest := 0, snapshot.Name("")
 	for _, e := range entries { // newest first
-		if sameName(e.Name, name) {
-			return nil
-		}
+		names = slices.DeleteFunc(names, func(name snapshot.Name) bool { return sameName(e.Name, name) })
 		if !e.Name.Auto() && e.State == snapshot.StateOK {
 			n++
 			oldest = e.Name
 		}
 	}
-	if n < most {
+	if len(names) == 0 || n+len(names) <= most {
 		return nil
 	}
-	return plugin.Errorf(plugin.NoSpace, "there are %s with names of your own, and maxSnapshots is %d: nothing was saved", count(n, "snapshot"), most).
-		WithHint("delete one you no longer need, the oldest with: %s; or raise maxSnapshots", command("delete", string(oldest)))
+	there := fmt.Sprintf("there are %s with names of your own", count(n, "snapshot"))
+	if len(names) > 1 {
+		there += fmt.Sprintf(" and %d would come", len(names))
+	}
+	e := plugin.Errorf(plugin.NoSpace, "%s, and maxSnapshots is %d: nothing was saved", there, most)
+	if n == 0 {
+		return e.WithHint("raise maxSnapshots")
+	}
+	return e.WithHint("delete one you no longer need, the oldest with: %s; or raise maxSnapshots", command("delete", string(oldest)))
 }
 
 // policy is the retention that the configuration asks for. ref is the session of
@@ -159,8 +167,12 @@ func (s *service) upkeepEvery() time.Duration {
 
 // upkeep tidies up a pool in the background after a change, once in the life of
 // the process and if nobody did so lately. exempt are the ids of what the change
-// has made.
+// has made. While another plugin is in the middle of a change it waits for the end
+// of that: a sweep gives way to whoever is at work.
 func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
+	if len(s.held.all(func(op heldOp) bool { return !op.undecided })) > 0 {
+		return
+	}
 	if _, before := s.tended.LoadOrStore(pool, true); before {
 		return
 	}

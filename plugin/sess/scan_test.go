@@ -13,7 +13,7 @@ import (
 // search says so, and the race detector nothing.
 func TestScanOfDamagedChunks(t *testing.T) {
 	t.Parallel()
-	s := &searching{match: &matcher{folded: "x", ascii: true}, chunks: map[transcript.ID][]matched{}}
+	s := &searching{match: &matcher{folded: "x", ascii: true}, chunks: map[string][]matched{}}
 	err := s.scanChunks(transcript.ListMessages, func(yield func(plugin.Chunk, error) bool) {
 		id := transcript.ID(strings.Repeat("0", 64))
 		_ = yield(plugin.Chunk{ID: id, Frame: []byte("damaged")}, nil) && yield(plugin.Chunk{}, errors.New("the rest is gone"))

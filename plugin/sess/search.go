@@ -84,8 +84,8 @@ type searching struct {
 	match *matcher
 	// chunks has what was found in each chunk: a chunk that many snapshots share
 	// is looked through once.
-	mu     sync.Mutex // guards chunks
-	chunks map[transcript.ID][]matched
+	mu     sync.Mutex           // guards chunks
+	chunks map[string][]matched // by keyOf
 	hits   []*hit
 	seen   map[[sha256.Size]byte]*hit
 }
@@ -102,7 +102,7 @@ func search(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	s := &searching{request: r, match: match, chunks: map[transcript.ID][]matched{}, seen: map[[sha256.Size]byte]*hit{}}
+	s := &searching{request: r, match: match, chunks: map[string][]matched{}, seen: map[[sha256.Size]byte]*hit{}}
 	holders, err := s.holders(ctx)
 	if err != nil {
 		return plugin.Result{}, err
@@ -265,12 +265,13 @@ func (s *searching) document(ctx context.Context, h *holder, doc *transcript.Doc
 
 // keyOf names a reference among those that were looked through, as part of a list
 // of that name: what its text is depends on it.
-func keyOf(list string, ref transcript.Ref) transcript.ID {
-	id := ref.ID
-	if id == "" {
-		id = ref.IDs[0]
+func keyOf(list string, ref transcript.Ref) string {
+	var key strings.Builder
+	key.WriteString(list + " " + string(ref.ID))
+	for _, piece := range ref.IDs {
+		key.WriteString(string(piece))
 	}
-	return transcript.ID(list[:1]) + id
+	return key.String()
 }
 
 // scanBatch is how many chunks are asked for at once.
@@ -279,7 +280,7 @@ const scanBatch = 32
 // scan looks through the chunks that no document before had.
 func (s *searching) scan(ctx context.Context, list string, refs []transcript.Ref, load transcript.Loader, frames func([]transcript.ID) plugin.Chunks) error {
 	var ids []transcript.ID
-	fresh := map[transcript.ID]bool{}
+	fresh := map[string]bool{}
 	for _, ref := range refs {
 		key := keyOf(list, ref)
 		if _, known := s.chunks[key]; known || fresh[key] {

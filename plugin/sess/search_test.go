@@ -53,6 +53,24 @@ func (w *world) finds(want []string, argv ...string) {
 	}
 }
 
+// Records of more than a chunk may be the same for as long as a piece of them.
+func TestSearchInGiantRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.session("default", "s1", 0)
+	giant := func(end string) transcript.Record {
+		return transcript.Record(`{"role":"agent","content":"` + strings.Repeat("long ", 300_000) + end + `"}`)
+	}
+	w.change(ref, func(l *live) {
+		records := []transcript.Record{giant("first needle"), giant("second needle"), transcript.Record(`{"role":"user","content":"ok"}`)}
+		if err := l.doc.List(transcript.ListMessages).Append(records, sealed(t, w.host)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w.finds([]string{"session default/s1 messages 0 agent +0"}, "first needle")
+	w.finds([]string{"session default/s1 messages 1 agent +0"}, "second needle")
+}
+
 // Every place where people can read something is searched, in any case and in
 // any spelling of Unicode; what is stored stays as it was.
 func TestSearch(t *testing.T) {
@@ -116,6 +134,17 @@ func TestSearchInAnyCase(t *testing.T) {
 			})
 			w.finds([]string{"session default/" + ref.ID + " messages 0 user +0"}, string(to)+"zz", "--of-session="+ref.ID)
 		}
+	}
+}
+
+// What the program says of a snapshot in other places is not in it.
+func TestSearchFindsNothingThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.do("save", "v1")
+	w.finds(nil, "tags")
+	if text := w.do("export", "v1", "--format=markdown").Text; strings.Contains(text, "tags") {
+		t.Errorf("what a snapshot without tags is exported as:\n%s", text)
 	}
 }
 

@@ -19,7 +19,7 @@ func selectVerb() verb {
 			Help:     "The session itself is not touched; writing to it is refused until sess deselect, sess load or sess new.",
 			Examples: []string{"select v1"},
 			Args:     []plugin.Arg{nameArg("snapshot, by name or id")},
-			Flags:    ofSessionFlag,
+			Flags:    onlySessionFlag,
 			Effect:   plugin.EffectWrite,
 		},
 		run: selectSnapshot,
@@ -92,7 +92,7 @@ func selectedVerb() verb {
 
 func selected(ctx context.Context, r *request) (plugin.Result, error) {
 	if r.ref.ID == "" { // asking for it would make one
-		return plugin.Result{Text: "there is no session yet: nothing is shown in its place", Data: json.RawMessage("null")}, nil
+		return plugin.Result{Text: "no session is active: nothing is shown in its place", Data: json.RawMessage("null")}, nil
 	}
 	live, err := r.runtime.Session(ctx, r.ref)
 	if err != nil {
@@ -117,10 +117,10 @@ func selected(ctx context.Context, r *request) (plugin.Result, error) {
 	return plugin.Result{Text: fmt.Sprintf("session %s shows %s, read-only", live.Ref.ID, name), Data: data}, err
 }
 
-// ofSessionFlag narrows a verb to the snapshots of one session: where they are
+// onlySessionFlag narrows a verb to the snapshots of one session: where they are
 // addressed below a session, that of another one is not there.
-func ofSessionFlag(fs *dispatch.Flags) {
-	fs.String("of-session", "", "only if it is a snapshot of this session").Complete(completeSession)
+func onlySessionFlag(fs *dispatch.Flags) {
+	fs.String("only-session", "", "only if it is a snapshot of this session").Complete(completeSession)
 }
 
 // sessionRoutes are the routes below a session.
@@ -131,8 +131,8 @@ func sessionRoutes() []plugin.Route {
 		{Method: "POST", Path: base, Argv: []string{"save", "--auto-name", "--reason={reason}", "--session={id}"}, Status: 201},
 		{Method: "GET", Path: base + "/selected", Argv: []string{"selected", "--session={id}"}},
 		{Method: "POST", Path: base + "/selected/clear", Argv: []string{"deselect", "--session={id}"}},
-		{Method: "POST", Path: base + "/{snapshot}/select", Argv: []string{"select", "--of-session={id}", "--session={id}", "--", "{snapshot}"}},
-		{Method: "POST", Path: base + "/{snapshot}/restore", Argv: []string{"load", "--of-session={id}", "--session={id}", "--", "{snapshot}"}},
-		{Method: "DELETE", Path: base + "/{snapshot}", Argv: []string{"delete", "--of-session={id}", "--session={id}", "--", "{snapshot}"}},
+		{Method: "POST", Path: base + "/{snapshot}/select", Argv: []string{"select", "--only-session={id}", "--session={id}", "--", "{snapshot}"}},
+		{Method: "POST", Path: base + "/{snapshot}/restore", Argv: []string{"load", "--only-session={id}", "--session={id}", "--", "{snapshot}"}},
+		{Method: "DELETE", Path: base + "/{snapshot}", Argv: []string{"delete", "--only-session={id}", "--session={id}", "--", "{snapshot}"}},
 	}
 }

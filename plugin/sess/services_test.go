@@ -50,6 +50,15 @@ func TestAutosave(t *testing.T) {
 	w.says("the trash is empty", "trash", "list")
 	w.refused(plugin.NotFound, "undo")
 
+	// What is there already is not written again, as where turns were told late and
+	// the first save has what the others said.
+	before := w.list("autosave~")
+	w.add(time.Hour)
+	w.turnEnded()
+	if again := w.list("autosave~"); again.UpdatedAt != before.UpdatedAt {
+		t.Errorf("an autosave of nothing new is of %v, want still %v", again.UpdatedAt, before.UpdatedAt)
+	}
+
 	// An empty session is never saved, and a shorter one keeps the longer.
 	w.ref = w.session("default", "s2", 0)
 	w.turnEnded()
@@ -190,6 +199,24 @@ func TestOpsOfOtherPlugins(t *testing.T) {
 		w.refused(plugin.Conflict, "op", "close", op)
 		w.caller = plugin.CallerCLI
 		w.refused(plugin.NotFound, "undo")
+	})
+	t.Run("the pool is tidied up after it", func(t *testing.T) {
+		t.Parallel()
+		for _, closed := range []bool{false, true} {
+			w, op := open(t, `{}`)
+			save(w, op)
+			if closed {
+				w.do("op", "close", op)
+			}
+			if err := w.plugin.Drain(t.Context()); err != nil { // waits for the upkeep
+				t.Fatal(err)
+			}
+			w.start(false)
+			status, err := w.plugin.Status(t.Context())
+			if err != nil || len(status) != 1 || !status[0].Last.IsZero() != closed {
+				t.Errorf("closed: %t; the pruner's status is %+v, %v", closed, status, err)
+			}
+		}
 	})
 	t.Run("the plugin dies", func(t *testing.T) {
 		t.Parallel()

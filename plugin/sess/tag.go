@@ -1,6 +1,7 @@
 package sess
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -68,7 +69,7 @@ func tag(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	text := fmt.Sprintf("%s: %s", entry.Name, tagText(entry.Meta.Tags))
+	text := fmt.Sprintf("%s: %s", entry.Name, cmp.Or(tagText(entry.Meta.Tags), "no tags"))
 	if entry.Meta.Note != "" {
 		text += fmt.Sprintf("; note: %s", oneLine(entry.Meta.Note, 200))
 	}
@@ -79,11 +80,8 @@ func tag(ctx context.Context, r *request) (plugin.Result, error) {
 	return plugin.Result{Text: text, Data: data}, err
 }
 
-// tagText lists tags by key.
+// tagText lists tags by key. Of none it is empty.
 func tagText(tags map[string]string) string {
-	if len(tags) == 0 {
-		return "no tags"
-	}
 	words := make([]string, 0, len(tags))
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		words = append(words, k+"="+tags[k])

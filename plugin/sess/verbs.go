@@ -147,10 +147,10 @@ func (r *request) find(ctx context.Context, text string) (*snapshot.Pool, snapsh
 	return pool, name, err
 }
 
-// findOf is find for verbs with [ofSessionFlag].
+// findOf is find for verbs with [onlySessionFlag].
 func (r *request) findOf(ctx context.Context, text string) (*snapshot.Pool, snapshot.Name, error) {
 	pool, name, err := r.find(ctx, text)
-	session := r.String("of-session")
+	session := r.String("only-session")
 	if err != nil || session == "" {
 		return pool, name, err
 	}

@@ -634,7 +634,7 @@ func TestLoadAndNewInsideATurnAreChecks(t *testing.T) {
 	}{
 		{"load v1", ""},
 		{"load v2", plugin.NotFound},
-		{"load v1 --of-session=other", plugin.NotFound},
+		{"load v1 --only-session=other", plugin.NotFound},
 		{"new", ""},
 		{"new v2 --from=v1", ""},
 		{"new v1", plugin.Exists},
@@ -771,10 +771,10 @@ func TestSelect(t *testing.T) {
 	w.untouched(func() {
 		w.refused(plugin.NotFound, "select", "nosuch")
 		for _, verb := range []string{"select", "load", "delete"} {
-			w.fails(plugin.NotFound, `session s2 has no snapshot "v1"; see those it has with: sess list --include-auto --of-session=s2`, verb, "v1", "--of-session=s2")
+			w.fails(plugin.NotFound, `session s2 has no snapshot "v1"; see those it has with: sess list --include-auto --of-session=s2`, verb, "v1", "--only-session=s2")
 		}
 	})
-	w.do("load", "v1", "--of-session=s1")
+	w.do("load", "v1", "--only-session=s1")
 }
 
 func TestList(t *testing.T) {
@@ -814,7 +814,8 @@ first  10    1.3K  2h ago   openai/gpt-5
 1 of 2 shown; no more follow
 1 auto-managed hidden; --include-auto shows them`, "list", "--limit=1", "--after="+first.Page.Next)
 	w.says("no snapshot matches; leave a filter out to see more", "list", "--prefix=zz")
-	w.says("no snapshot matches; leave a filter out to see more", "list", "--of-session=other")
+	w.says("no snapshot matches; leave a filter out to see more", "list", "--of-session=other", "--all-projects")
+	w.fails(plugin.NotFound, "no session other", "list", "--of-session=other")
 	for _, bad := range []string{"0", "-1", "abc", "1.5", ""} {
 		w.refused(plugin.Usage, "list", "--limit="+bad)
 	}

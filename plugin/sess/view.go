@@ -131,9 +131,7 @@ func (r *request) viewText(name snapshot.Name, doc *transcript.Document, records
 	line("title", m.Title)
 	line("model", m.Model)
 	line("note", m.Note)
-	if len(m.Tags) > 0 {
-		line("tags", tagText(m.Tags))
-	}
+	line("tags", tagText(m.Tags))
 	line("reason", m.Reason)
 	line("parent", m.Parent)
 	if m.Pinned {

@@ -33,7 +33,8 @@ func (w *wanted) next() error {
 	}
 	n, err := io.ReadAtLeast(w.from, w.piece, 1)
 	if n > 0 {
-		return ignoreEOF(w.stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Piece{Piece: w.piece[:n]}}))
+		// The message may still be on its way when the next piece is read.
+		return ignoreEOF(w.stream.Send(&pb.DispatchRequest{Part: &pb.DispatchRequest_Piece{Piece: bytes.Clone(w.piece[:n])}}))
 	}
 	if !errors.Is(err, io.EOF) {
 		return plugin.AsError(err)

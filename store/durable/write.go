@@ -169,11 +169,12 @@ func Touch(fsys FS, name string) error {
 }
 
 // SweepTemps removes the temp files of a folder. The caller holds the locks
-// under which all of the folder's temp files are made. It returns how many went.
+// under which all of the folder's temp files are made. It returns how many went. A
+// folder that is not there has none.
 func SweepTemps(fsys FS, dir string) (int, error) {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
-		return 0, err
+		return 0, ignoreMissing(err)
 	}
 	n := 0
 	for _, e := range entries {
@@ -189,8 +190,7 @@ func SweepTemps(fsys FS, dir string) (int, error) {
 }
 
 // SweepOldTemps is [SweepTemps] for a folder whose writers hold no lock: it
-// leaves those of the last hour, which may be in use. A folder that is not there
-// has none.
+// leaves those of the last hour, which may be in use.
 func SweepOldTemps(fsys FS, dir string, now time.Time) error {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sess/store/durable/durabletest"
+	"sess/store/transcript"
 )
 
 // What can be read is written so that it reads the same, byte for byte.
@@ -386,4 +388,131 @@ func edited(t *testing.T, view json.RawMessage, edits []byte) json.RawMessage {
 		t.Fatal(err)
 	}
 	return object
+}
+
+// Whatever a client does to the messages, the model is told what they say and nothing
+// else, and every call of a tool in what it is told has its result. shape is a turn a
+// byte; edits are those of edited.
+func FuzzHistoryFollows(f *testing.F) {
+	f.Add([]byte("\x01\x05\x0a\x0f"), []byte("\x00x\x00c"))
+	f.Add([]byte("\x1d\x16"), []byte("md"))
+	f.Add([]byte("\x0e\x06\x02"), []byte("\x00\x00x\x00\x00x"))
+	f.Add([]byte("\x06\x06"), []byte("\x00x\x00\x00c"))
+	dir := f.TempDir()
+	s, err := Open(dir, Options{FS: durabletest.Unsynced})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	r := Ref{Project: "default", ID: "s1"}
+	file := filepath.Join(dir, filepath.FromSlash(r.folder())+".json")
+	f.Fuzz(func(t *testing.T, shape, edits []byte) {
+		if len(shape) > 12 {
+			return
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		l := conversation(t, s, r, shape)
+		if err := s.Create(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		view, err := s.View(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := historyTold(t, l)
+		sent := edited(t, view, edits)
+		if _, err := s.SaveSession(t.Context(), sent, nil); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = s.Read(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		all, err := l.spoken()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, m := range all {
+			want = append(want, m.content)
+		}
+		if got := historyTold(t, l); !slices.Equal(got, want) {
+			t.Fatalf("of %q, saved as %q, the model is told %q, want %q", before, messagesIn(t, sent), got, want)
+		}
+	})
+}
+
+// conversation is a session of one turn a byte: of a question and some answers, which
+// may have called tools, with history that knows, from some turn on, whose its items are.
+func conversation(t *testing.T, s *Store, r Ref, shape []byte) *Live {
+	t.Helper()
+	l := s.New(r, "T", "")
+	n, known := 0, false
+	add := func(list string, v any) {
+		if err := l.Append(list, transcript.Record(encode(v))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range shape {
+		answers, calls, once := int(b&3), b&4 != 0, b&16 != 0
+		known = known || b&8 != 0
+		for i := range 1 + answers {
+			n++
+			m := transcript.Message{ID: fmt.Sprintf("m%d", n), Role: transcript.RoleUser, Content: fmt.Sprintf("said %d", n), Status: transcript.StatusComplete}
+			item := transcript.HistoryItem{Role: transcript.RoleUser, Content: m.Content}
+			if known {
+				item.MessageID = m.ID
+			}
+			if i > 0 {
+				m.Role, item.Role = transcript.RoleAgent, transcript.RoleAssistant
+			}
+			add(transcript.ListMessages, m)
+			if i > 0 && calls {
+				call := item
+				call.ToolCalls = []transcript.ToolCall{{ID: fmt.Sprintf("t%d", n), Name: "tool"}}
+				if !once {
+					call.Content = ""
+				}
+				add(transcript.ListHistory, call)
+				add(transcript.ListHistory, transcript.HistoryItem{Role: transcript.RoleTool, Content: "result", ToolCallID: call.ToolCalls[0].ID, MessageID: item.MessageID})
+				if once {
+					continue
+				}
+			}
+			add(transcript.ListHistory, item)
+		}
+	}
+	return l
+}
+
+// historyTold lists what history says of what users and the model said. It makes sure
+// that every call has its result, and every result its call.
+func historyTold(t *testing.T, l *Live) []string {
+	t.Helper()
+	var told []string
+	open := map[string]bool{}
+	for item, err := range transcript.History(&l.Doc, l.load, "", 0, l.Doc.List(transcript.ListHistory).Records) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case item.Role == transcript.RoleTool && !open[item.ToolCallID]:
+			t.Fatalf("the result %s has no call", item.ToolCallID)
+		case item.Role == transcript.RoleTool:
+			delete(open, item.ToolCallID)
+			continue
+		case len(open) > 0:
+			t.Fatalf("the calls %v have no result before %+v", open, item)
+		}
+		for _, c := range item.ToolCalls {
+			open[c.ID] = true
+		}
+		if item.Content != "" {
+			told = append(told, item.Content)
+		}
+	}
+	if len(open) > 0 {
+		t.Fatalf("the calls %v have no result", open)
+	}
+	return told
 }

@@ -77,7 +77,7 @@ func (s *Store) Activate(ctx context.Context, ref Ref) error {
 		if err := s.setManifest(ctx, Manifest{LastProjectID: ref.Project, LastSessionID: ref.ID}); err != nil {
 			return err
 		}
-		return s.touchMeta(ref)
+		return s.touchMeta(ref, true)
 	})
 }
 
@@ -128,7 +128,7 @@ func (s *Store) setManifest(ctx context.Context, m Manifest) error {
 		if there, err := s.Exists(ref); err != nil {
 			return err
 		} else if there && meta.ActivatedAt == 0 {
-			if err := s.touchMeta(ref); err != nil {
+			if err := s.touchMeta(ref, true); err != nil {
 				return err
 			}
 		}
@@ -149,8 +149,8 @@ func (s *Store) Meta(ref Ref) (Meta, error) {
 	return m, err
 }
 
-// touchUsed notes that a session is used now, though it is not the open one.
-func (s *Store) touchUsed(ref Ref) error {
+// touchMeta notes that a session is used now; opened, that it is the active one.
+func (s *Store) touchMeta(ref Ref, opened bool) error {
 	m, err := s.Meta(ref)
 	if err != nil {
 		return err
@@ -159,20 +159,7 @@ func (s *Store) touchUsed(ref Ref) error {
 	if m.CreatedAt == 0 {
 		m.CreatedAt = m.LastActiveAt
 	}
-	return s.writeSmall(ref, metaFile, m)
-}
-
-// touchMeta notes that a session is active now.
-func (s *Store) touchMeta(ref Ref) error {
-	m, err := s.Meta(ref)
-	if err != nil {
-		return err
-	}
-	m.LastActiveAt = s.nowMillis()
-	if m.CreatedAt == 0 {
-		m.CreatedAt = m.LastActiveAt
-	}
-	if m.ActivatedAt == 0 {
+	if opened && m.ActivatedAt == 0 {
 		m.ActivatedAt = m.LastActiveAt
 	}
 	return s.writeSmall(ref, metaFile, m)

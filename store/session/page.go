@@ -85,10 +85,6 @@ func (l *Live) page(ctx context.Context, running bool, req PageRequest) (*Page, 
 			records = records[1:]
 		}
 	}
-	for _, r := range records {
-		if shown, _ := shownMessage(r); shown != nil {
-			page.Messages = append(page.Messages, shown)
-		}
-	}
+	page.Messages = ShownMessages(records)
 	return page, nil
 }

@@ -117,7 +117,7 @@ func (k *Locked) saveNew(ctx context.Context, in *saved) (int64, error) {
 		return 0, err
 	}
 	// Its own time may be long ago, as of one that is taken over: it is used now.
-	if err := k.store.small(ctx, func() error { return k.store.touchUsed(in.ref) }); err != nil {
+	if err := k.store.small(ctx, func() error { return k.store.touchMeta(in.ref, false) }); err != nil {
 		k.store.log.Warn("use of a session not noted", "session_id", in.ref.ID, "project", in.ref.Project, "err", err)
 	}
 	return l.Revision, nil

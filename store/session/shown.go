@@ -84,6 +84,18 @@ func shownMessage(r []byte) (shown []byte, id string) {
 	return joinMembers(fields), id
 }
 
+// ShownMessages are records of messages as [Store.View] has them, wherever they
+// are kept. What cannot be shown is left out.
+func ShownMessages[R ~[]byte](records []R) []json.RawMessage {
+	var all []json.RawMessage
+	for _, r := range records {
+		if shown, _ := shownMessage(r); shown != nil {
+			all = append(all, shown)
+		}
+	}
+	return all
+}
+
 // shownActivity is an activity as clients are shown it, nil where they cannot be,
 // and its id, which it need not have: within its bounds, and with a status that
 // there is.

@@ -203,9 +203,13 @@ func (s *Store) sweepFolder(ctx context.Context, ref Ref) error {
 	return s.ifFree(ctx, ref, func() error { return s.sweepLogs(ctx, ref.folder()) })
 }
 
-// hasTemps reports whether a folder has temp files.
+// hasTemps reports whether a folder has temp files. One that is deleted meanwhile has
+// none.
 func (s *Store) hasTemps(folder string) (bool, error) {
 	entries, err := s.fs.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), durable.TempSuffix) }), err
 }
 

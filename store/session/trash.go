@@ -302,7 +302,7 @@ func (k *Locked) fromTrash(ctx context.Context, entry string) error {
 	}
 	err := s.moveFolder(entry+"/"+trashLogs, k.ref.folder())
 	if err == nil {
-		err = s.small(ctx, func() error { return s.touchMeta(k.ref) })
+		err = s.small(ctx, func() error { return s.touchMeta(k.ref, true) })
 	}
 	if err == nil {
 		err = durable.Move(s.fs, entry+"/"+trashSession, k.ref.file())

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sess/store/durable"
+	"sess/store/durable/durabletest"
 	"sess/store/session"
 )
 
@@ -163,6 +165,47 @@ func TestSweepAndTheTrash(t *testing.T) {
 	ok(t, s.Sweep(t.Context()))
 	if left := must(filepath.Glob(filepath.Join(dir, ".chunks", "*.zst")))(t); len(left) > 0 {
 		t.Errorf("%d chunks of nobody are left", len(left))
+	}
+}
+
+// vanishing is a disk where somebody takes a folder away before it is looked into for
+// the nth time.
+type vanishing struct {
+	durable.FS
+	folder string
+	n      *int
+}
+
+func (v vanishing) ReadDir(name string) ([]fs.DirEntry, error) {
+	if name == v.folder {
+		if *v.n--; *v.n == 0 {
+			if err := v.Rename(name, name+"-gone"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v.FS.ReadDir(name)
+}
+
+// A session that is deleted while a sweep looks for what is left behind is no error.
+func TestSweepOfWhatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for n := 1; ; n++ {
+		dir, left := t.TempDir(), n
+		s := must(session.Open(dir, session.Options{FS: func(dir string) (durable.FS, error) {
+			disk, err := durabletest.Unsynced(dir)
+			return vanishing{disk, "default/s1", &left}, err
+		}}))(t)
+		create(t, s, ref, "one")
+		ok(t, s.Activate(t.Context(), ref))
+		ok(t, os.WriteFile(filepath.Join(dir, "default", "s1", ".x.json.00.tmp"), nil, 0o600))
+		if err := s.Sweep(t.Context()); err != nil {
+			t.Errorf("the folder went before it was looked into for time %d: %v", n, err)
+		}
+		ok(t, s.Close())
+		if left > 0 { // not as often as that
+			break
+		}
 	}
 }
 

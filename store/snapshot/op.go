@@ -471,6 +471,15 @@ func (p *Pool) OpenOp(ctx context.Context, info OpInfo) (*OpenOp, error) {
 // ID is the operation's id.
 func (o *OpenOp) ID() string { return o.op.ID }
 
+// Backup is the id of the snapshot that brings back the state before; empty where
+// there is none.
+func (o *OpenOp) Backup() string {
+	if o.op.Backup == nil {
+		return ""
+	}
+	return o.op.Backup.ID
+}
+
 // put changes the record. The names lock is held.
 func (o *OpenOp) put(change func(*Op)) error {
 	if o.unlock == nil {
