@@ -189,10 +189,10 @@ func (h *hearing) end() []event {
 	return h.events
 }
 
-// Whenever the gateway is killed while a conversation goes on: the session can be
-// read, every turn that had ended is in it, and so is what the client had received
-// of the one that had not. TESTS_KILL_ROUNDS in the environment says how often,
-// TESTS_KILL_SEED repeats what was done.
+// S1-11, S3-05, S3-65: whenever the gateway is killed while a conversation goes on,
+// the session can be read, every turn that had ended is in it, and so is what the
+// client had received of the one that had not. TESTS_KILL_ROUNDS in the environment
+// says how often, TESTS_KILL_SEED repeats what was done.
 func TestLiveGatewayKilled(t *testing.T) {
 	t.Parallel()
 	rounds, seed := 4, uint64(time.Now().UnixNano())
@@ -214,8 +214,8 @@ func TestLiveGatewayKilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	u := newUser(t)
 	u.configure(`{"autoSave": true}`)
-	var want []string // the messages that have to be there, in their order
-	partial := 0
+	var want []string       // the messages that have to be there, in their order
+	met := map[string]int{} // what the kills met
 	for round := range rounds {
 		g := u.gateway()
 		a := g.asker()
@@ -258,13 +258,17 @@ func TestLiveGatewayKilled(t *testing.T) {
 		case len(rest) > 2:
 			t.Fatalf("round %d: the session ends with %q, which nobody sent", round, rest)
 		case heard != "" && sent != "":
-			partial++
+			met["an answer"]++
+		case sent != "":
+			met["a turn before its first words"]++
+		default:
+			met["no turn"]++
 		}
 		// What is there now has to stay.
 		want = got
 		u.do("gateway", "stop")
 	}
-	t.Logf("%d rounds, %d messages, %d answers that were cut", rounds, len(want), partial)
+	t.Logf("%d rounds, %d messages; the kills met %v", rounds, len(want), met)
 	if problems, _, exit := u.run("verify"); exit != 0 {
 		t.Errorf("verify: %s", problems)
 	}

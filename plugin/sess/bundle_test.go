@@ -89,11 +89,11 @@ func FuzzBundle(f *testing.F) {
 // JSON values.
 func forged(name, meta, header, list, record string, records int) []byte {
 	sum := newBundleSum()
-	head := ""
+	var head strings.Builder
 	for _, part := range [][2]string{{"name", name}, {"format", `"` + transcript.Format + `"`}, {"meta", meta}, {"header", header}} {
 		sum.field([]byte(part[0]))
 		sum.field([]byte(part[1]))
-		head += fmt.Sprintf("%q:%s,", part[0], part[1])
+		fmt.Fprintf(&head, "%q:%s,", part[0], part[1])
 	}
 	sum.field([]byte("lists"))
 	var named string
@@ -107,5 +107,5 @@ func forged(name, meta, header, list, record string, records int) []byte {
 		values = append(values, record)
 	}
 	sum.field(binary.BigEndian.AppendUint64(nil, uint64(records)))
-	return fmt.Appendf(nil, `{"format":%q,"snapshots":[{%s"lists":{%s:[%s]},"sha256":%q}]}`, bundleFormat, head, list, strings.Join(values, ","), sum)
+	return fmt.Appendf(nil, `{"format":%q,"snapshots":[{%s"lists":{%s:[%s]},"sha256":%q}]}`, bundleFormat, head.String(), list, strings.Join(values, ","), sum)
 }

@@ -365,7 +365,7 @@ func TestExportMasked(t *testing.T) {
 	secrets := []string{
 		"sk-proj-abcdefghijklmnop1234", "ghp_abcdefghijklmnopqrstuvwxyz012345", "github_pat_11ABCDEFG0abcdefghijkl_x", "AKIAIOSFODNN7EXAMPLE",
 		"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc-DEF_1", "MIIEpAIBAAKCAQEA7", "hunter2hunter2", "s3cr3t-in-url", "bearer-value-0123456789",
-		"xoxb-123456789012-abcdef", "glpat-abcdefghijklmnopqrst", "AIzaSyA1234567890abcdefghijklmnopqrstuv", "swordfish99", "topsecret-json",
+		"xoxb-123456789012-abcdef", "glpat-abcdefghijklmnopqrst", "AIzaSyA1234567890abcdefghijklmnopqrstuv", "swordfish99", "topsecret-json", "nested-once-1", "nested-twice-2",
 	}
 	said := strings.Join([]string{
 		secrets[0], secrets[1], secrets[2], secrets[3], secrets[4], pem, "password: " + secrets[6], "postgres://me:" + secrets[7] + "@db/x",
@@ -373,6 +373,9 @@ func TestExportMasked(t *testing.T) {
 	}, "\nand ")
 	a.change(ref, func(l *live) {
 		add(t, a.host, l, transcript.ListMessages, transcript.Message{ID: "m", Role: "user", Content: said, Status: "complete"})
+		once := mustJSON(t, `{"a":1,"password":"`+secrets[14]+`"}`)
+		twice := mustJSON(t, string(mustJSON(t, `{"client_secret": "`+secrets[15]+`"}`)))
+		add(t, a.host, l, transcript.ListActivities, transcript.Activity{ID: "b", Status: "completed", RawInput: once, RawOutput: twice})
 		add(t, a.host, l, transcript.ListActivities, transcript.Activity{ID: "a", Name: "http", Status: "completed", RawInput: json.RawMessage(`{"apiKey": "` + secrets[12] + `", "tokens": 12, "keys":["visible"]}`)})
 		if err := l.doc.List(transcript.ListHistory).Append([]transcript.Record{transcript.Record("SECRET_KEY=" + secrets[13] + " \xff")}, nil); err != nil {
 			t.Fatal(err)

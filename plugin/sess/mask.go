@@ -39,7 +39,8 @@ var secretPatterns = sync.OnceValue(func() []*regexp.Regexp {
 		`\bnpm_[A-Za-z0-9]{20,}`,
 		`(?i)\bbearer\s+([A-Za-z0-9._~+/-]{8,}=*)`,
 		`\b[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*:([^\s/@"']+)@`,
-		`(?i)(?:` + secretNames + `)["']?\s*[:=]\s*["']?([^\s"',;&]{4,})`,
+		// Also where it stands in JSON that is a string in JSON.
+		`(?i)(?:` + secretNames + `)\\*["']?\s*[:=]\s*\\*["']?([^\s"',;&]{3,}[^\s"',;&\\])`,
 	} {
 		all = append(all, regexp.MustCompile(p))
 	}

@@ -69,9 +69,37 @@ func (l *Live) historyFollows(old *transcript.Document, before []spoken) error {
 		if err := l.Splice(transcript.ListHistory, cut, history.Records, told(now[turn:])...); err != nil {
 			return err
 		}
+		if err := l.compactionFollows(before, now); err != nil {
+			return err
+		}
 		return l.Set(keyProviderState, nil)
 	}
+	if err := l.compactionFollows(before, now); err != nil {
+		return err
+	}
 	return l.Append(transcript.ListHistory, told(now[turn:])...)
+}
+
+// compactionFollows keeps what is said of a compaction to the same messages, where
+// records that people do not see came to be among them.
+func (l *Live) compactionFollows(before, now []spoken) error {
+	n := transcript.CompactionOf(l.Doc.Header).Messages()
+	last := -1 // of the messages that people see
+	for last+1 < len(before) && before[last+1].at < n {
+		last++
+	}
+	if last < 0 || now[last].at == before[last].at {
+		return nil
+	}
+	object := l.Get(keyCompaction)
+	span, err := setMember(headerValue(object, "range"), "end", encode(n+now[last].at-before[last].at))
+	if err != nil {
+		return err
+	}
+	if object, err = setMember(object, "range", span); err != nil {
+		return err
+	}
+	return l.Set(keyCompaction, object)
 }
 
 // historyOf is where in history the share of the messages from one on begins, as

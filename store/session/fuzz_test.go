@@ -398,6 +398,9 @@ func FuzzHistoryFollows(f *testing.F) {
 	f.Add([]byte("\x1d\x16"), []byte("md"))
 	f.Add([]byte("\x0e\x06\x02"), []byte("\x00\x00x\x00\x00x"))
 	f.Add([]byte("\x06\x06"), []byte("\x00x\x00\x00c"))
+	f.Add([]byte("\x0e\x2e\x0e"), []byte("\x00x\x00\x00\x00\x00x"))
+	f.Add([]byte("\x06\x26\x0e"), []byte("\x00c"))
+	f.Add([]byte("\x30\x31"), []byte("d"))
 	dir := f.TempDir()
 	s, err := Open(dir, Options{FS: durabletest.Unsynced})
 	if err != nil {
@@ -444,7 +447,8 @@ func FuzzHistoryFollows(f *testing.F) {
 }
 
 // conversation is a session of one turn a byte: of a question and some answers, which
-// may have called tools, with history that knows, from some turn on, whose its items are.
+// may have called tools, with history that knows, from some turn on, whose its items
+// are. It may have been compacted; another provider is told what was said all the same.
 func conversation(t *testing.T, s *Store, r Ref, shape []byte) *Live {
 	t.Helper()
 	l := s.New(r, "T", "")
@@ -482,6 +486,17 @@ func conversation(t *testing.T, s *Store, r Ref, shape []byte) *Live {
 			}
 			add(transcript.ListHistory, item)
 		}
+		if b&32 != 0 {
+			summary := transcript.Record(encode(transcript.HistoryItem{Role: transcript.RoleSystem, Content: "what was said", Native: &transcript.Native{Kind: "x"}}))
+			c := transcript.Compaction{Provider: "x", Range: transcript.Range{End: new(n)}}
+			doc := l.Doc.Clone()
+			if err := transcript.Compact(doc, l.load, l.seal, summary, c); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.adopt(doc); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	return l
 }
@@ -507,7 +522,7 @@ func historyTold(t *testing.T, l *Live) []string {
 		for _, c := range item.ToolCalls {
 			open[c.ID] = true
 		}
-		if item.Content != "" {
+		if item.Content != "" && item.Role != transcript.RoleSystem { // a summary stays
 			told = append(told, item.Content)
 		}
 	}

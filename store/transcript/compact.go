@@ -183,16 +183,20 @@ func History(d *Document, load Loader, provider string, from, to int) iter.Seq2[
 }
 
 // Told iterates over so many of the first messages as history tells them where
-// there is nothing but the messages: what was said, without calls of tools.
+// there is nothing but the messages: what was said, without calls of tools, and of
+// several messages with one id the first, as people see it.
 func Told(d *Document, load Loader, messages int) iter.Seq2[HistoryItem, error] {
 	return func(yield func(HistoryItem, error) bool) {
+		seen := map[string]bool{}
 		for m, err := range decoded[Message](d.List(ListMessages), load, 0, messages) {
+			twice := m.ID != "" && seen[m.ID]
+			seen[m.ID] = true
 			item := HistoryItem{Role: m.Role, Content: m.Content, MessageID: m.ID}
 			switch {
 			case err != nil:
 				yield(item, err)
 				return
-			case m.Content == "" || m.Role != RoleUser && m.Role != RoleAgent:
+			case twice || m.Content == "" || m.Role != RoleUser && m.Role != RoleAgent:
 				continue
 			case m.Role == RoleAgent:
 				item.Role = RoleAssistant
