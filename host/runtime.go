@@ -282,7 +282,7 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 	}
 	var err error
 	if req.Stage == "" {
-		ref, err = r.host.sessions.NewSession(ctx, ref, req.Title, "", req.Op)
+		ref, err = r.host.sessions.NewSession(ctx, ref, req.Title, r.host.opts.Cwd, req.Op)
 	} else {
 		var st *openStage
 		if st, err = r.stage(req.Stage, true); err != nil {
