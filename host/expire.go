@@ -56,17 +56,22 @@ func (h *Host) expireNow(ctx context.Context) {
 		Max: c.Max, MaxAge: time.Duration(c.MaxAgeDays) * day, TrashAge: time.Duration(c.TrashDays) * day, Keep: h.namedSources,
 	})
 	for _, m := range moved {
-		// It is no one's wish, so it is to be found in every log.
-		h.log.Warn("session expired", "session_id", m.Ref.ID, "project", m.Ref.Project, "why", m.Why)
-		data, err := json.Marshal(map[string]string{"id": m.Ref.ID, "projectId": m.Ref.Project})
-		if err != nil {
-			data = nil // strings can be encoded
-		}
-		h.events.publish(server.Event{Kind: "sessions" + changed, Project: m.Ref.Project, Session: m.Ref.ID, Verb: verbExpire, Data: data})
+		h.expired(m)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("expire sessions", "err", err)
 	}
+}
+
+// expired tells of a session that went. It is no one's wish, so it is to be found
+// in every log.
+func (h *Host) expired(m session.Moved) {
+	h.log.Warn("session expired", "session_id", m.Ref.ID, "project", m.Ref.Project, "why", m.Why)
+	data, err := json.Marshal(map[string]string{"id": m.Ref.ID, "projectId": m.Ref.Project})
+	if err != nil {
+		data = nil // strings can be encoded
+	}
+	h.events.publish(server.Event{Kind: sessionsChanged, Project: m.Ref.Project, Session: m.Ref.ID, Verb: verbExpire, Data: data})
 }
 
 // namedSources are the sessions from which a snapshot was made that has a name of

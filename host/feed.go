@@ -25,6 +25,9 @@ const (
 	chatDropped  = "events_dropped"
 )
 
+// noFields are the data of an event that has none.
+const noFields = "{}"
+
 // Bounds of what a feed keeps.
 const (
 	feedEvents = 1 << 16
@@ -112,6 +115,8 @@ func (f *feed) parse(id string) (int64, bool) {
 type feedReader struct {
 	feed *feed
 	next int64
+	// ahead comes before all others; nil once it has come, or where there is none.
+	ahead *server.ChatEvent
 	// until is closed once stop is known: the number before which this reader ends.
 	until <-chan struct{} // nil: it ends with the feed
 	stop  func() int64
@@ -160,6 +165,10 @@ func (r *feedReader) take() (e server.ChatEvent, ok, end bool, wake <-chan struc
 
 // Next waits for the next event.
 func (r *feedReader) Next(ctx context.Context) (server.ChatEvent, error) {
+	if e := r.ahead; e != nil {
+		r.ahead = nil
+		return *e, nil
+	}
 	for {
 		e, ok, end, wake := r.take()
 		if ok {

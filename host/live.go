@@ -290,28 +290,50 @@ func (l *conversations) close(ctx context.Context) {
 
 // told passes on what happened to a session elsewhere to who follows it here.
 func (l *conversations) told(e server.Event) {
-	kind := ""
+	kind, ref := "", session.Ref{Project: projectOr(e.Project), ID: e.Session}
+	if e.Kind == sessionsChanged { // by a call that may have been made from another session
+		var about struct{ ID, ProjectID string }
+		if json.Unmarshal(e.Data, &about) == nil && about.ID != "" {
+			ref = session.Ref{Project: about.ProjectID, ID: about.ID}
+		}
+	}
 	switch {
-	case e.Kind == sessionReplaced, e.Kind == sessionsChanged && e.Verb == "saveSession":
+	case e.Kind == sessionReplaced, e.Kind == sessionsChanged && e.Verb == verbSaveSession:
 		kind = chatReplaced
-	case e.Kind == sessionsChanged && (e.Verb == "deleteSession" || e.Verb == "delete"):
+	case e.Kind == sessionsChanged && e.Verb == verbDeleteProject:
+		l.toldGone(ref.Project)
+		return
+	case e.Kind == sessionsChanged && (e.Verb == verbDeleteSession || e.Verb == "delete" || e.Verb == verbExpire):
 		kind = chatDeleted
-	case e.Kind == turnEnded:
+	case e.Kind == turnEnded, e.Kind == sessionsChanged && e.Verb == "restore":
 		kind = chatChanged
 	default:
 		return
 	}
 	l.mu.Lock()
-	v := l.open[session.Ref{Project: projectOr(e.Project), ID: e.Session}]
+	v := l.open[ref]
 	l.mu.Unlock()
 	if v == nil || kind == chatChanged && v.running() != nil { // its own turns are told of as they go
 		return
 	}
 	data := e.Data
 	if len(data) == 0 {
-		data = json.RawMessage("{}")
+		data = json.RawMessage(noFields)
 	}
 	v.feed.add(kind, data)
+}
+
+// toldGone tells who follows a session of a project that is there no more: which
+// ones went with the project, nobody says.
+func (l *conversations) toldGone(project string) {
+	for _, v := range l.all() {
+		if v.ref.Project != project {
+			continue
+		}
+		if there, err := l.host.sessions.Exists(v.ref); err == nil && !there {
+			v.feed.add(chatDeleted, json.RawMessage(noFields))
+		}
+	}
 }
 
 // send begins to answer a line. One that comes while another is answered is busy;
@@ -577,12 +599,17 @@ func (v *conversation) watch(after string) *feedReader {
 	defer v.mu.Unlock()
 	v.followers++
 	from := v.feed.end()
-	if n, ok := v.feed.parse(after); ok {
+	n, known := v.feed.parse(after)
+	switch {
+	case known:
 		from = n + 1
-	} else if v.run != nil {
+	case v.run != nil:
 		from = v.run.start
 	}
 	reader := v.feed.reader(from)
+	if after != "" && !known { // it is of a feed that is no more: what came since can be read only
+		reader.ahead = &server.ChatEvent{Kind: chatChanged, Data: json.RawMessage(noFields)}
+	}
 	reader.left = func() {
 		v.mu.Lock()
 		v.followers--

@@ -115,3 +115,24 @@ func TestIdleConversation(t *testing.T) {
 		}
 	})
 }
+
+// Who follows a session that expires hears that it has gone.
+func TestExpiredWhileFollowed(t *testing.T) {
+	t.Parallel()
+	h := openBare(t, 2)
+	defer func() {
+		if err := h.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}()
+	s, err := h.Watch(t.Context(), plugin.SessionRef{Project: DefaultProject, ID: "n1"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	h.expired(session.Moved{Ref: bareRef(0)})
+	h.expired(session.Moved{Ref: bareRef(1)})
+	if e, err := s.Next(t.Context()); err != nil || e.Kind != chatDeleted || string(e.Data) != `{"id":"n1","projectId":"default"}` {
+		t.Errorf("it hears %s %s, %v", e.Kind, e.Data, err)
+	}
+}

@@ -296,7 +296,7 @@ func (h *Host) selectedPage(ctx context.Context, ref session.Ref, snapshot strin
 			return err
 		}
 		if req.After != nil {
-			from = min(*req.After+1, last.Total)
+			from = min(*req.After, last.Total-1) + 1
 			end = min(from+req.Limit, last.Total)
 			fields["before"], fields["limit"] = end, end-from
 		}

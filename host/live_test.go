@@ -257,6 +257,60 @@ func TestReplacedElsewhere(t *testing.T) {
 	}
 }
 
+// Who follows a session hears that it has gone, by whatever took it away.
+func TestGoneElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, method, params string }{
+		{"deleted", "sessions.invoke", `{"action": "delete", "id": "s1"}`},
+		{"deleted by an application", "sessions.deleteSession", `{"projectId": "default", "sessionId": "s1"}`},
+		{"with its project", "sessions.deleteProjectSessions", `{"projectId": "default"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, "")
+			r.must(nil, "sessions.create", `{"id": "other", "project": "web", "activate": false}`)
+			other, err := r.Watch(t.Context(), plugin.SessionRef{Project: "web", ID: "other"}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			r.must(nil, "sessions.create", `{"id": "active"}`)
+			s := r.watch("")
+			r.must(nil, tt.method, tt.params)
+			if all := r.until(s, "session_deleted"); len(all) != 1 {
+				t.Errorf("before it heard %s", kinds(all))
+			}
+			r.must(nil, "sessions.invoke", `{"action": "restore", "id": "s1"}`)
+			if all := r.until(s, "session_changed"); len(all) != 1 {
+				t.Errorf("when it is back it hears %s", kinds(all))
+			}
+			r.must(nil, "sessions.saveSession", `{"id": "other", "projectId": "web", "title": "Other", "messages": [], "revision": 1}`)
+			if all := r.until(other, "session_replaced"); len(all) != 1 {
+				t.Errorf("who follows another session heard %s", kinds(all))
+			}
+		})
+	}
+}
+
+// Who goes on after an event that nobody knows any more, as that of a gateway
+// before a restart, is told to read the messages anew.
+func TestWatchAfterAnotherLife(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, "")
+	s := r.watch("")
+	r.must(nil, "sessions.send", `{"session": "s1", "content": "one"}`)
+	own := r.until(s, "turn_end")
+	again := r.watch("0badc0de-3")
+	known := r.watch(own[len(own)-1].ID)
+	r.must(nil, "sessions.send", `{"session": "s1", "content": "two"}`)
+	if got := kinds(r.until(known, "turn_end")); strings.Contains(got, "session_changed") {
+		t.Errorf("after the last event comes %s", got)
+	}
+	if got := kinds(r.until(again, "turn_end")); !strings.HasPrefix(got, "session_changed ") || strings.Count(got, "session_changed") != 1 {
+		t.Errorf("after the id of another life comes %s", got)
+	}
+}
+
 // S0-09, S0-10: while a snapshot is selected nothing is sent.
 func TestSendWhileSelected(t *testing.T) {
 	t.Parallel()
@@ -414,6 +468,8 @@ func TestMessagesPages(t *testing.T) {
 		{`, "limit": 3, "after": -1`, 0, 3},
 		{`, "limit": 3, "after": 5`, 6, 2},
 		{`, "after": 99`, 8, 0},
+		{`, "after": 9223372036854775807`, 8, 0},
+		{`, "before": 9223372036854775807`, 0, 8},
 	} {
 		var page struct {
 			Messages     []struct{ Content string }

@@ -15,6 +15,13 @@ import (
 	"sess/surfaces"
 )
 
+// The verbs of events that tell of what a client changed in sessions of its own.
+const (
+	verbSaveSession   = "saveSession"
+	verbDeleteSession = "deleteSession"
+	verbDeleteProject = "deleteProjectSessions"
+)
+
 // persistMethods lists the methods by which clients keep sessions of their own
 // here.
 func (h *Host) persistMethods() []Method {
@@ -102,7 +109,7 @@ func (h *Host) callSaveSession(ctx context.Context, _ plugin.Caller, params json
 	}
 	answer, err := json.Marshal(map[string]int64{"revision": revision})
 	if err == nil {
-		h.persisted(session.Ref{Project: named.ProjectID, ID: named.ID}, "saveSession", answer)
+		h.persisted(session.Ref{Project: named.ProjectID, ID: named.ID}, verbSaveSession, answer)
 	}
 	return answer, err
 }
@@ -129,7 +136,7 @@ func (h *Host) callDeleteSession(ctx context.Context, _ plugin.Caller, params js
 	if err := h.sessions.Delete(ctx, ref); err != nil {
 		return nil, chat.StoreError(err)
 	}
-	h.persisted(ref, "deleteSession", nil)
+	h.persisted(ref, verbDeleteSession, nil)
 	return json.RawMessage("{}"), nil
 }
 
@@ -154,11 +161,11 @@ func (h *Host) callDeleteProject(ctx context.Context, _ plugin.Caller, params js
 		return nil, err
 	}
 	n, err := h.sessions.DeleteProject(ctx, p.ProjectID)
+	if n > 0 { // after an error too
+		h.persisted(session.Ref{Project: p.ProjectID}, verbDeleteProject, nil)
+	}
 	if err != nil {
 		return nil, chat.StoreError(err)
-	}
-	if n > 0 {
-		h.persisted(session.Ref{Project: p.ProjectID}, "deleteProjectSessions", nil)
 	}
 	return json.Marshal(map[string]int{"deleted": n})
 }

@@ -161,12 +161,22 @@ func Params(params json.RawMessage, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(params, into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return plugin.Errorf(plugin.Usage, "%s: %s is not %s", wrong.Field, wrong.Value, jsonKind(wrong.Type)).WithDetail("field", wrong.Field)
-		}
-		return plugin.Errorf(plugin.Usage, "bad params: %w", err)
+		return BadJSON(err)
 	}
 	return nil
+}
+
+// BadJSON is the error for a caller whose JSON could not be read into what it
+// stands for, as encoding/json tells it.
+func BadJSON(err error) *plugin.Error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return plugin.Errorf(plugin.Usage, "bad JSON: %w", err)
+	case wrong.Field == "":
+		return plugin.Errorf(plugin.Usage, "%s is not %s", wrong.Value, jsonKind(wrong.Type))
+	}
+	return plugin.Errorf(plugin.Usage, "%s: %s is not %s", wrong.Field, wrong.Value, jsonKind(wrong.Type)).WithDetail("field", wrong.Field)
 }
 
 // jsonKind names what JSON has for a type of Go.

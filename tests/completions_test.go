@@ -196,6 +196,20 @@ func TestCompletionsRefused(t *testing.T) {
 			t.Errorf("%v: %d %s (%v), want 400", body, status, answer, err)
 		}
 	}
+	for _, tt := range []struct {
+		body any
+		want string
+	}{
+		{[]any{}, "array is not an object"},
+		{map[string]any{"messages": "hi"}, "messages: string is not a list"},
+		{map[string]any{"messages": []any{1}}, "messages: number is not an object"},
+		{map[string]any{"stream": "yes"}, "stream: string is not a boolean"},
+	} {
+		status, answer, err := a.ask(t.Context(), "POST", "/v1/chat/completions", tt.body)
+		if err != nil || status != 400 || !strings.Contains(string(answer), tt.want) || strings.Contains(string(answer), "server.") {
+			t.Errorf("%v: %d %s (%v), want 400 with %q", tt.body, status, answer, err, tt.want)
+		}
+	}
 	var answer struct {
 		Choices []struct{ Message struct{ Content string } }
 	}

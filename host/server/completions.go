@@ -171,7 +171,7 @@ func parseCompletion(body []byte) (*completion, error) {
 		return nil, plugin.Errorf(plugin.Usage, "the request has no body").WithHint("send messages and a model")
 	}
 	if err := json.Unmarshal(body, &q); err != nil {
-		return nil, plugin.Errorf(plugin.Usage, "bad request: %w", err).WithHint("send one JSON object, with messages and a model")
+		return nil, surfaces.BadJSON(err).WithHint("send one JSON object, with messages and a model")
 	}
 	var choice string
 	switch {

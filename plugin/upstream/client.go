@@ -194,12 +194,15 @@ var (
 	errPage  = errors.New("a page for people came instead of an answer")
 )
 
-// answerLimit bounds an answer that is one document, and what is read of an
-// error, in bytes.
+// What is read of an answer that is one document, of one that is a stream, and of
+// an error, in bytes. A stream takes some hundred for every word.
 const (
 	answerLimit = 64 << 20
+	streamLimit = 256 << 20
 	errorLimit  = 64 << 10
 )
+
+var errEndless = fmt.Errorf("the answer is larger than %d MB", streamLimit>>20)
 
 // attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, req Request, key string, reader Reader) error {
@@ -248,7 +251,7 @@ func (c *Client) exchange(ctx context.Context, req Request, key string, reader R
 	}
 	defer func() { _ = resp.Body.Close() }() // all that matters of it was read
 	touch()
-	stream := &touching{resp.Body, touch}
+	stream := &touching{Reader: resp.Body, touch: touch, left: streamLimit}
 	if resp.StatusCode != http.StatusOK {
 		return readStatus(resp, io.LimitReader(stream, errorLimit))
 	}
@@ -283,17 +286,22 @@ func (c *Client) exchange(ctx context.Context, req Request, key string, reader R
 	return reader.End()
 }
 
-// touching tells of every read that brought something.
+// touching tells of every read that brought something, and ends what has no end.
 type touching struct {
 	io.Reader
 	touch func()
+	left  int
 }
 
 func (t *touching) Read(p []byte) (int, error) {
-	n, err := t.Reader.Read(p)
+	if t.left <= 0 {
+		return 0, errEndless
+	}
+	n, err := t.Reader.Read(p[:min(len(p), t.left)])
 	if n > 0 {
 		t.touch()
 	}
+	t.left -= n
 	return n, err
 }
 

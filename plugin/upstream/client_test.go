@@ -81,6 +81,28 @@ func TestHugeEvent(t *testing.T) {
 	}
 }
 
+// A server that never comes to an end of its answer is left, however fast it is.
+func TestEndlessAnswer(t *testing.T) {
+	t.Parallel()
+	s := send(t.Context(), t, upstream.Options{BaseURL: base, Transport: &script{steps: []func(*http.Request) (*http.Response, error){
+		func(*http.Request) (*http.Response, error) {
+			return answer(200, nil, io.NopCloser(io.MultiReader(strings.NewReader("data: hello\n\n"), comments{})))
+		},
+	}}})
+	if s.err == nil || s.tries != 1 || !strings.Contains(s.err.Message, "larger than 256 MB") || len(s.got) != 1 {
+		t.Errorf("Stream = %v after %d tries, want one that says that the answer is too large", s.err, s.tries)
+	}
+}
+
+// comments gives lines without an event for ever.
+type comments struct{}
+
+func (comments) Read(p []byte) (int, error) {
+	clear(p)
+	p[0], p[len(p)-1] = ':', '\n'
+	return len(p), nil
+}
+
 // zeros gives the digit 0 for ever.
 type zeros struct{}
 

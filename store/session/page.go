@@ -60,8 +60,8 @@ func (l *Live) page(ctx context.Context, running bool, req PageRequest) (*Page, 
 	from, to := 0, list.Records
 	forward := req.After != nil
 	if forward {
-		from = min(max(*req.After, -1)+1, list.Records)
-		to = min(from+req.Limit, list.Records)
+		from = min(max(*req.After, -1), list.Records-1) + 1
+		to = from + min(req.Limit, list.Records-from)
 	} else {
 		if req.Before != nil {
 			to = min(max(*req.Before, 0), list.Records)
