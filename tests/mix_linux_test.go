@@ -45,6 +45,7 @@ type talker struct {
 	sent     int
 	answered int
 	struck   bool     // a process was killed during the line
+	maimed   bool     // the plugin was killed: also the next line can come before the host knows
 	outcome  string   // of the line that was struck last
 	finished []string // marks of turns whose answers were read
 	saved    []string // names
@@ -63,7 +64,7 @@ func (w *talker) start() {
 	}
 	w.in, w.out, w.ended = in, bufio.NewReader(out), make(chan struct{})
 	w.mu.Lock()
-	w.answered, w.sent, w.struck = 0, 0, false
+	w.answered, w.sent, w.struck, w.maimed = 0, 0, false, false
 	w.mu.Unlock()
 	go func() {
 		defer close(w.ended)
@@ -127,7 +128,7 @@ func (w *talker) next() bool {
 		w.outcome = cmp.Or(failure.Code, "done")
 	}
 	switch {
-	case failure.Code == "unavailable" && struck:
+	case failure.Code == "unavailable" && (struck || w.maimed):
 	case failure.Code != "":
 		w.t.Errorf("%s: %s", text, answer)
 	case mark != "":
@@ -316,7 +317,7 @@ func TestKilledInAMix(t *testing.T) {
 
 		w.mu.Lock() // until the blow has fallen no answer is taken for one
 		doing, answered := w.doing, w.answered
-		w.struck, w.outcome = doing != "", "between two lines"
+		w.struck, w.maimed, w.outcome = doing != "", who == pluginAlone, "between two lines"
 		for _, pid := range map[int][]int{hostAlone: {w.host.Process.Pid}, pluginAlone: {plugin}, hostAndPlugin: {plugin, w.host.Process.Pid}}[who] {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Errorf("round %d: kill the %s: %v", n, victims[who], err)
