@@ -94,7 +94,8 @@ func (r *room) watch(after string) server.ChatStream {
 	return s
 }
 
-// until reads events up to the first of a kind, or to the end.
+// until reads events up to the first of a kind, or to the end. What the plugin says
+// to the end of a turn comes at any time, and is left out.
 func (r *room) until(s server.ChatStream, kind string) []server.ChatEvent {
 	r.t.Helper()
 	var all []server.ChatEvent
@@ -105,6 +106,9 @@ func (r *room) until(s server.ChatStream, kind string) []server.ChatEvent {
 		}
 		if err != nil {
 			r.t.Fatalf("waiting for %q after %s: %v", kind, kinds(all), err)
+		}
+		if e.Kind == "notice" && strings.Contains(string(e.Data), "turn_ended of") {
+			continue
 		}
 		if all = append(all, e); e.Kind == kind {
 			return all
