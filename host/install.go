@@ -159,21 +159,33 @@ func (h *Host) sourceOf(id string, err error) error {
 	return plugin.AsError(err).WithHint("name the new version's folder or tar.gz; %s came from %s", id, p.found.record.Source)
 }
 
+// take stages the package that a call names, with the plugins locked until end is
+// called.
+func (h *Host) take(ctx context.Context, in *dispatch.Invocation, operation string) (source string, s *stagedPackage, end func(), err error) {
+	if source, err = sourcePath(in); err != nil {
+		return "", nil, nil, err
+	}
+	unlock, err := h.changing(ctx, operation)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	end = func() {
+		h.unstage()
+		unlock()
+	}
+	if s, err = h.stage(ctx, source, path.Join(stagingDir, uuid.NewString())); err != nil {
+		end()
+		return "", nil, nil, err
+	}
+	return source, s, end, nil
+}
+
 func (h *Host) pluginsInstall(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	source, err := sourcePath(in)
+	source, s, end, err := h.take(ctx, in, "sess plugins install")
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	unlock, err := h.changing(ctx, "sess plugins install")
-	if err != nil {
-		return plugin.Result{}, err
-	}
-	defer unlock()
-	defer h.unstage()
-	s, err := h.stage(ctx, source, path.Join(stagingDir, uuid.NewString()))
-	if err != nil {
-		return plugin.Result{}, err
-	}
+	defer end()
 	m := s.manifest
 	found, err := h.find()
 	if err != nil {

@@ -30,7 +30,7 @@ func (h *Host) notificationVerbs() []dispatch.Verb {
 	}, {
 		Name: "notifications add", Summary: "Leave a sentence for the people who work with a session",
 		Help:     "One with the id of an earlier one replaces it, as when something that ran is done.",
-		Examples: []string{`notifications add "The export is at /tmp/plan.md"`, `notifications add "Compacting" --id=compaction-7 --status=running`},
+		Examples: []string{`notifications add "The plan is exported to plan.md"`, `notifications add "Compacting" --id=compaction-7 --status=running`},
 		Args:     []plugin.Arg{{Name: "text", Type: plugin.TypeString, Help: "the sentence", Required: true}},
 		Flags: func(fs *dispatch.Flags) {
 			fs.String("id", "", "its id; without one it is given one")

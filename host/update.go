@@ -7,28 +7,17 @@ import (
 	"path"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"sess/dispatch"
 	"sess/plugin"
 	"sess/store/durable"
 )
 
 func (h *Host) pluginsUpdate(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-	source, err := sourcePath(in)
-	if err != nil {
-		return plugin.Result{}, err
-	}
-	unlock, err := h.changing(ctx, "sess plugins update")
-	if err != nil {
-		return plugin.Result{}, err
-	}
-	defer unlock()
-	defer h.unstage()
-	s, err := h.stage(ctx, source, path.Join(stagingDir, uuid.NewString()))
+	source, s, end, err := h.take(ctx, in, "sess plugins update")
 	if err != nil {
 		return plugin.Result{}, h.sourceOf(in.Arg("package"), err)
 	}
+	defer end()
 	m := s.manifest
 	if id := in.Arg("id"); id != "" && id != m.ID {
 		return plugin.Result{}, plugin.Errorf(plugin.Conflict, "%s is plugin %s, not %s", source, m.ID, id).
