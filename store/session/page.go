@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"sess/store/chunk"
 	"sess/store/transcript"
 )
 
@@ -32,22 +31,7 @@ type Page struct {
 // Messages reads a page of a session's messages, as [Store.View] has them. Only
 // the chunks that they are in are read. The errors are those of Read.
 func (s *Store) Messages(ctx context.Context, ref Ref, req PageRequest) (*Page, error) {
-	for last := int64(-1); ; {
-		l, running, err := s.readRunning(ctx, ref)
-		if err != nil {
-			return nil, err
-		}
-		page, err := l.page(ctx, running, req)
-		// A chunk can go while it is read if the session was replaced meanwhile.
-		if errors.Is(err, chunk.ErrMissing) && l.Revision != last {
-			last = l.Revision
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("session %s: %w", ref, err)
-		}
-		return page, nil
-	}
+	return shownOf(ctx, s, ref, func(l *Live, running bool) (*Page, error) { return l.page(ctx, running, req) })
 }
 
 func (l *Live) page(ctx context.Context, running bool, req PageRequest) (*Page, error) {

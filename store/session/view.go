@@ -19,21 +19,28 @@ import (
 // others has its lists eventIds, artifactIds and uploads. The errors are those of
 // Read.
 func (s *Store) View(ctx context.Context, ref Ref) (json.RawMessage, error) {
+	return shownOf(ctx, s, ref, func(l *Live, running bool) (json.RawMessage, error) { return l.view(ctx, running) })
+}
+
+// shownOf reads a session and shows something of it, anew where the session was
+// replaced meanwhile.
+func shownOf[T any](ctx context.Context, s *Store, ref Ref, show func(l *Live, running bool) (T, error)) (T, error) {
+	var none T
 	for last := int64(-1); ; {
 		l, running, err := s.readRunning(ctx, ref)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		view, err := l.view(ctx, running)
+		shown, err := show(l, running)
 		// A chunk can go while it is read if the session was replaced meanwhile.
 		if errors.Is(err, chunk.ErrMissing) && l.Revision != last {
 			last = l.Revision
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("session %s: %w", ref, err)
+			return none, fmt.Errorf("session %s: %w", ref, err)
 		}
-		return view, nil
+		return shown, nil
 	}
 }
 
