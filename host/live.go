@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"sess/host/server"
 	"sess/plugin"
 	"sess/store/session"
+	"sess/store/transcript"
 )
 
 const (
@@ -451,17 +451,15 @@ func (v *conversation) cancel(cause error) *run {
 
 // event tells who follows the conversation.
 func (v *conversation) event(kind string, data any) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
 	if data == nil {
 		data = struct{}{}
 	}
-	if err := enc.Encode(data); err != nil {
+	raw, err := transcript.EncodeJSON(data)
+	if err != nil {
 		v.all.host.log.Error("event without JSON", "kind", kind, "err", err)
 		return
 	}
-	v.feed.add(kind, bytes.TrimSpace(b.Bytes()))
+	v.feed.add(kind, raw)
 }
 
 func (v *conversation) notice(text string) { v.event(chatNotice, map[string]string{"text": text}) }

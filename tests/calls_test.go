@@ -79,7 +79,7 @@ var exceptions = []exception{
 	{"host/supervise", "unsafe.Pointer", "waitid, which leaves the process to be reaped, has no wrapper in the standard library"},
 	{"host/supervise/process_test.go", "time.Sleep", "a program that is slow to start"},
 	{"host/supervise/process_unix_test.go", "time.Sleep", "the end of a process that is no child gives no event"},
-	{"plugin/sess", "panic", "the verbs are declared in the program: a wrong declaration is a bug that every test meets; and a string always has JSON"},
+	{"plugin/sess", "panic", "the verbs are declared in the program: a wrong declaration is a bug that every test meets"},
 	{"plugin/wire", "os.Unsetenv", "what the host told the plugin alone is not for the processes that the plugin starts"},
 	{"store/chunk", "encoders", "a pool of idle encoders: costly to make, without state between two uses"},
 	{"store/chunk", "buffers", "a pool of idle buffers: a page touched for the first time costs more than what is written into it"},

@@ -144,13 +144,11 @@ func (o *object) end() []byte {
 // encode is the JSON of a value. Only values of this package's own types are
 // given to it, so one that has no JSON is a bug.
 func encode(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	raw, err := transcript.EncodeJSON(v)
+	if err != nil {
 		panic(fmt.Sprintf("models: a %T has no JSON: %v", v, err))
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return raw
 }
 
 // list is a JSON array of values as they are.

@@ -2,7 +2,6 @@ package sess
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -149,15 +148,7 @@ func bundleKey(key string) bool {
 }
 
 // jsonText is a string as JSON, without the escapes that only HTML needs.
-func jsonText(s string) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil {
-		panic("sess: encode a string: " + err.Error())
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
+func jsonText(s string) []byte { return transcript.AppendText(nil, s) }
 
 // bundled is a snapshot that was read from a bundle. Its records have been sealed.
 type bundled struct {

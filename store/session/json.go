@@ -195,21 +195,11 @@ func setMember(object json.RawMessage, key string, value json.RawMessage) (json.
 // encode is v as JSON without the escapes that only a web page needs. What is
 // encoded here cannot fail.
 func encode(v any) json.RawMessage {
-	raw, err := marshal(v)
+	raw, err := transcript.EncodeJSON(v)
 	if err != nil {
 		panic(err)
 	}
 	return raw
-}
-
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), nil
 }
 
 // text is the string that value is, or "".

@@ -173,7 +173,7 @@ func (l *Live) Set(key string, value any) error {
 	var raw json.RawMessage
 	if value != nil {
 		var err error
-		if raw, err = marshal(value); err != nil {
+		if raw, err = transcript.EncodeJSON(value); err != nil {
 			return fmt.Errorf("session %s: header key %s: %w", l.Ref, key, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sess/store/durable"
+	"sess/store/transcript"
 )
 
 // The kinds of events. Others are kept as they are.
@@ -328,7 +329,7 @@ func eventBody(fields any) ([]byte, error) {
 	if fields == nil {
 		return nil, nil
 	}
-	raw, err := marshal(fields)
+	raw, err := transcript.EncodeJSON(fields)
 	if err != nil {
 		return nil, err
 	}

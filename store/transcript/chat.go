@@ -102,17 +102,15 @@ type Native struct {
 func (h HistoryItem) AppendJSON(dst []byte) ([]byte, error) {
 	native := h.Native
 	h.Native = nil
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(h); err != nil {
+	plain, err := EncodeJSON(h)
+	if err != nil {
 		return nil, fmt.Errorf("encode an item of history: %w", err)
 	}
 	if native == nil {
-		return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...), nil
+		return append(dst, plain...), nil
 	}
-	dst = append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("}\n"))...)
-	dst = append(appendText(append(dst, `,"native":{"kind":`...), native.Kind), `,"items":[`...)
+	dst = append(dst, bytes.TrimSuffix(plain, []byte("}"))...)
+	dst = append(AppendText(append(dst, `,"native":{"kind":`...), native.Kind), `,"items":[`...)
 	for i, item := range native.Items {
 		if !isValue(item) {
 			return nil, fmt.Errorf("encode an item of history: native item %d of kind %q is not one JSON value", i, native.Kind)

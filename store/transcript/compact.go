@@ -147,7 +147,7 @@ func withMember(object json.RawMessage, key string, value json.RawMessage) json.
 	if len(head) > 1 {
 		dst = append(dst, ',')
 	}
-	return append(append(append(appendText(dst, key), ':'), value...), '}')
+	return append(append(append(AppendText(dst, key), ':'), value...), '}')
 }
 
 // History iterates over history, from an item (inclusive) to another (exclusive),

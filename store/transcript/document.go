@@ -213,7 +213,7 @@ func (d *Document) Encode() []byte {
 		format = Format
 	}
 	dst := append(make([]byte, 0, size), `{"format":`...)
-	dst = appendText(dst, format)
+	dst = AppendText(dst, format)
 	dst = append(dst, `,"meta":`...)
 	dst = d.Meta.AppendJSON(dst)
 	dst = append(dst, `,"header":`...)
@@ -226,7 +226,7 @@ func (d *Document) Encode() []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendText(dst, name), ':')
+		dst = append(AppendText(dst, name), ':')
 		dst = appendList(dst, d.Lists[name])
 	}
 	dst = append(dst, '}')
@@ -242,7 +242,7 @@ func isTopKey(key string) bool {
 func appendExtra(dst []byte, extra map[string]json.RawMessage, known func(string) bool) []byte {
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		if !known(key) {
-			dst = append(appendText(append(dst, ','), key), ':')
+			dst = append(AppendText(append(dst, ','), key), ':')
 			dst = append(dst, extra[key]...)
 		}
 	}

@@ -64,11 +64,8 @@ func (m *Meta) fields() map[string]any {
 // and the extra keys last.
 func (m Meta) AppendJSON(dst []byte) []byte {
 	type plain Meta // without this method
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
 	// The times of the outer struct hide those of the inner one.
-	err := enc.Encode(struct {
+	whole, err := EncodeJSON(struct {
 		plain
 		CreatedAt stamp `json:"createdAt"`
 		UpdatedAt stamp `json:"updatedAt"`
@@ -76,7 +73,7 @@ func (m Meta) AppendJSON(dst []byte) []byte {
 	if err != nil {
 		panic("transcript: encode meta: " + err.Error()) // strings and numbers always encode
 	}
-	dst = append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("}\n"))...)
+	dst = append(dst, bytes.TrimSuffix(whole, []byte("}"))...)
 	if len(m.Extra) > 0 {
 		known := m.fields()
 		dst = appendExtra(dst, m.Extra, func(key string) bool { return known[key] != nil })

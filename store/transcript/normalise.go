@@ -404,7 +404,7 @@ func without(v json.RawMessage, change func(string, json.RawMessage) (json.RawMe
 			if len(dst) > 1 {
 				dst = append(dst, ',')
 			}
-			dst = append(append(appendText(dst, key), ':'), value...)
+			dst = append(append(AppendText(dst, key), ':'), value...)
 		}
 		return nil
 	})

@@ -335,8 +335,22 @@ func isValue(data []byte) bool {
 // isObject reports whether data is one JSON object, as isValue has it.
 func isObject(data []byte) bool { return len(data) > 0 && data[0] == '{' && isValue(data) }
 
-// appendText appends s as a JSON string without escaping more than JSON asks.
-func appendText(dst []byte, s string) []byte {
+// EncodeJSON is the JSON of a value in one line, without the escapes that only HTML
+// needs. It is an error if the value has no JSON; one that is made of strings,
+// numbers and valid [json.RawMessage] values always has.
+func EncodeJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// AppendText appends s as a JSON string without escaping more than JSON asks.
+// Bytes that are no UTF-8 become U+FFFD.
+func AppendText(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	for _, r := range s {
