@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 )
@@ -95,6 +96,17 @@ type Progress struct {
 	Done  int64
 	Total int64
 	Unit  string // "bytes", "snapshots", …
+}
+
+// String tells people of it in a few words.
+func (p Progress) String() string {
+	switch {
+	case p.Total > 0:
+		return fmt.Sprintf("%s %d%%", p.Stage, 100*p.Done/p.Total)
+	case p.Done > 0:
+		return fmt.Sprintf("%s %d %s", p.Stage, p.Done, p.Unit)
+	}
+	return p.Stage
 }
 
 // ProgressFunc receives progress. It may be nil; use [ProgressFunc.Report].

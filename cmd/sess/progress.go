@@ -49,14 +49,7 @@ func (p *progress) report(step plugin.Progress) {
 		return
 	}
 	p.last, p.shown = now, true
-	text := step.Stage
-	switch {
-	case step.Total > 0:
-		text += fmt.Sprintf(" %d%%", 100*step.Done/step.Total)
-	case step.Done > 0:
-		text += fmt.Sprintf(" %d %s", step.Done, step.Unit)
-	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+	fmt.Fprintf(p.w, "\r\x1b[K%s", step)
 }
 
 // done removes the line.
