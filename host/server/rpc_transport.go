@@ -19,22 +19,19 @@ import (
 	"sess/surfaces"
 )
 
-// lineTransport has one message in each line; the last one needs no end.
-type lineTransport struct {
-	conn   net.Conn
-	in     *bufio.Reader
-	limit  int64
-	closed chan struct{}
-	once   sync.Once // closes closed
+// lineReader reads one message in each line; the last one needs no end.
+type lineReader struct {
+	in    *bufio.Reader
+	limit int64
 }
 
-func newLineTransport(conn net.Conn, limit int64) *lineTransport {
-	return &lineTransport{conn: conn, in: bufio.NewReaderSize(conn, 16<<10), limit: limit, closed: make(chan struct{})}
+func newLineReader(in io.Reader, limit int64) *lineReader {
+	return &lineReader{bufio.NewReaderSize(in, 16<<10), limit}
 }
 
-func (t *lineTransport) recv() ([]byte, error) {
+func (r *lineReader) recv() ([]byte, error) {
 	for {
-		line, err := t.line()
+		line, err := r.line()
 		if err != nil || len(bytes.TrimSpace(line)) > 0 {
 			return line, err
 		}
@@ -42,13 +39,13 @@ func (t *lineTransport) recv() ([]byte, error) {
 }
 
 // line reads to the end of a line. Of one that is too long nothing is kept.
-func (t *lineTransport) line() ([]byte, error) {
+func (r *lineReader) line() ([]byte, error) {
 	var line []byte
 	size := int64(0)
 	for {
-		part, err := t.in.ReadSlice('\n')
+		part, err := r.in.ReadSlice('\n')
 		size += int64(len(part))
-		if size <= t.limit+1 { // the line's end is no part of the message
+		if size <= r.limit+1 { // the line's end is no part of the message
 			line = append(line, part...)
 		} else {
 			line = nil
@@ -58,11 +55,23 @@ func (t *lineTransport) line() ([]byte, error) {
 			continue
 		case err != nil && (!errors.Is(err, io.EOF) || size == 0):
 			return nil, err
-		case size > t.limit+1:
-			return nil, &tooLarge{t.limit}
+		case size > r.limit+1:
+			return nil, &tooLarge{r.limit}
 		}
 		return line, nil
 	}
+}
+
+// lineTransport has one message in each line, both ways.
+type lineTransport struct {
+	*lineReader
+	conn   net.Conn
+	closed chan struct{}
+	once   sync.Once // closes closed
+}
+
+func newLineTransport(conn net.Conn, limit int64) *lineTransport {
+	return &lineTransport{lineReader: newLineReader(conn, limit), conn: conn, closed: make(chan struct{})}
 }
 
 func (t *lineTransport) send(message []byte) error {
