@@ -96,6 +96,9 @@ type Host struct {
 
 	reloading sync.Mutex // held while the registry is replaced
 
+	refreshing sync.Mutex // guards what follows, and that one refreshes at a time
+	read       string     // the mark of what was read
+
 	life       context.Context // of what runs in the background
 	end        context.CancelFunc
 	background sync.WaitGroup

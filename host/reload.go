@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"sess/host/server"
@@ -30,25 +32,39 @@ type ReloadReport struct {
 // error. Reloads wait for one another. When ctx ends, nothing is waited for any
 // longer.
 func (h *Host) Reload(ctx context.Context) (ReloadReport, error) {
+	report, ended, err := h.reload(ctx)
+	if err != nil {
+		return report, err
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return report, nil
+}
+
+// reload is Reload, but for the wait: ended is closed when those that were replaced
+// or removed have ended.
+func (h *Host) reload(ctx context.Context) (report ReloadReport, ended chan struct{}, err error) {
 	h.reloading.Lock()
 	defer h.reloading.Unlock()
-	report := ReloadReport{Added: []string{}, Changed: []string{}, Removed: []string{}, Failed: map[string]string{}}
+	report = ReloadReport{Added: []string{}, Changed: []string{}, Removed: []string{}, Failed: map[string]string{}}
 	h.mu.Lock()
 	closing := h.closing
 	h.mu.Unlock()
 	if closing {
-		return report, plugin.Errorf(plugin.Unavailable, "the host is stopping")
+		return report, nil, plugin.Errorf(plugin.Unavailable, "the host is stopping")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.life, cancel)() // a start must not hold up the end
 	found, err := h.find()
 	if err != nil {
-		return report, err
+		return report, nil, err
 	}
 	config, err := h.loadConfig(found)
 	if err != nil {
-		return report, err
+		return report, nil, err
 	}
 	old := h.plugins()
 	next := &registry{config: config}
@@ -86,11 +102,11 @@ func (h *Host) Reload(ctx context.Context) (ReloadReport, error) {
 	if len(fresh)+len(gone) > 0 {
 		data, err := json.Marshal(report)
 		if err != nil {
-			return report, err
+			return report, nil, err
 		}
 		h.events.publish(server.Event{Kind: pluginsChanged, Data: data})
 	}
-	ended := make(chan struct{})
+	ended = make(chan struct{})
 	h.background.Go(func() {
 		defer close(ended)
 		var ending sync.WaitGroup
@@ -107,11 +123,36 @@ func (h *Host) Reload(ctx context.Context) (ReloadReport, error) {
 		}
 		ending.Wait()
 	})
-	select {
-	case <-ended:
-	case <-ctx.Done():
+	return report, ended, nil
+}
+
+// Refresh is [Host.Reload] for those that nobody tells of a change: it does nothing
+// unless the configuration or the installed plugins may have changed since the last
+// time, and waits for no plugin's end. What is wrong with them is logged, and leaves
+// all as it was.
+func (h *Host) Refresh(ctx context.Context) {
+	h.refreshing.Lock()
+	defer h.refreshing.Unlock()
+	now := h.mark()
+	if h.read == now {
+		return
 	}
-	return report, nil
+	h.read = now // before it is read: what changes meanwhile is noticed by the next
+	if _, _, err := h.reload(context.WithoutCancel(ctx)); err != nil {
+		h.log.WarnContext(ctx, "configuration not reloaded", "err", err)
+	}
+}
+
+// mark is another one whenever the configuration or the folder of the plugins has
+// changed.
+func (h *Host) mark() string {
+	var b strings.Builder
+	for _, name := range []string{configName, pluginsDir} {
+		if info, err := h.home.Stat(name); err == nil {
+			fmt.Fprintf(&b, "%s %d %s\n", name, info.Size(), info.ModTime())
+		}
+	}
+	return b.String()
 }
 
 // startAll starts plugins and waits until each runs, or does not.

@@ -170,3 +170,63 @@ func TestReload(t *testing.T) {
 		t.Errorf("the call that ran when whoever had asked for the reload went away: %v", err)
 	}
 }
+
+// A refresh applies what has changed in the configuration, once, and leaves all as
+// it was where that is wrong, until it is right again.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	h, err := host.Open(t.Context(), host.Options{
+		Home: home, Exe: exe, Environ: os.Environ(), Builtins: [][]byte{fmt.Appendf(nil, probeManifest, allPermissions)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(context.Background()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	changes := h.Subscribe(server.EventFilter{Kinds: []string{"plugins"}})
+	defer changes.Close()
+	told := int64(0)
+	for _, step := range []struct {
+		config  string
+		tool    bool
+		changes int64 // that were told of by then
+	}{
+		{"", true, 0},
+		{`{"plugins": {"entries": {"probe": {"config": {"exposeTool": false}}}}}`, false, 1},
+		{`{"plugins": {"entries": {"probe": {"config": {"exposeTool": "yes, please"}}}}}`, false, 1},
+		{`{}`, true, 2},
+	} {
+		if step.config != "" {
+			if err := os.WriteFile(filepath.Join(home, "config.json"), []byte(step.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			h.Refresh(t.Context())
+		}
+		for _, c := range h.Commands(t.Context()) {
+			if c.Spec.Command == "probe" && c.Tool != step.tool {
+				t.Errorf("with %s the tool is offered: %v, want %v", step.config, c.Tool, step.tool)
+			}
+		}
+		for told < step.changes {
+			if _, err := changes.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told++
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e, err := changes.Next(ended); err == nil {
+		t.Errorf("told of once more: %+v", e)
+	}
+}
