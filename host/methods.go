@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"sess/host/chat"
 	"sess/host/server"
 	"sess/plugin"
 	"sess/surfaces"
@@ -170,6 +171,12 @@ func (h *Host) Commands(ctx context.Context) []server.Command {
 		all = append(all, server.Command{Spec: *p.spec, Plugin: p.Manifest.ID, HTTP: p.exposes("httpRoutes"), Tool: p.exposes("exposeTool")})
 	}
 	return all
+}
+
+// Confirms reports whether chat.confirm wants a person to be asked before a model
+// may call a verb.
+func (h *Host) Confirms(spec *plugin.Spec, verb *plugin.Verb) bool {
+	return chat.Confirms(h.Config().Chat.Confirm, spec, verb)
 }
 
 // dispatchParams are those of gateway.dispatch: a call as its client knows it.

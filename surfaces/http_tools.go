@@ -9,8 +9,8 @@ import (
 	"sess/plugin"
 )
 
-// HTTPTools are the tools that can be called over HTTP.
-type HTTPTools struct {
+// Tools are the tools that can be called from outside, over HTTP or MCP.
+type Tools struct {
 	Offered []*plugin.Spec
 	// Off are the keys of the configuration that switch off the tools of further
 	// commands, by the tools' names.
@@ -19,7 +19,7 @@ type HTTPTools struct {
 
 // List is the body that tells of the tools: a list of {"name","description",
 // "inputSchema"}.
-func (t *HTTPTools) List() []byte {
+func (t *Tools) List() []byte {
 	type tool struct {
 		Name        string          `json:"name"`
 		Description string          `json:"description"`
@@ -35,7 +35,7 @@ func (t *HTTPTools) List() []byte {
 // Lower turns the body of a tool call into a call: {"tool","args","agent",
 // "project","session"}, where "name" may stand for "tool" and "arguments" for
 // "args", which may be an object or one that is written in a string.
-func (t *HTTPTools) Lower(body []byte) (*plugin.Spec, Lowered, error) {
+func (t *Tools) Lower(body []byte) (*plugin.Spec, Lowered, error) {
 	fields, err := ParseObject(body)
 	if err != nil {
 		return nil, Lowered{}, err
@@ -44,7 +44,14 @@ func (t *HTTPTools) Lower(body []byte) (*plugin.Spec, Lowered, error) {
 	if err != nil {
 		return nil, Lowered{}, err
 	}
-	spec, err := t.find(name)
+	text, ok := name.(string)
+	switch {
+	case name == nil:
+		return nil, Lowered{}, plugin.Errorf(plugin.Usage, "tool is missing").WithHint("%s", t.names())
+	case !ok:
+		return nil, Lowered{}, plugin.Errorf(plugin.Usage, "tool: %s is not a string", show(name)).WithHint("%s", t.names())
+	}
+	spec, err := t.Find(text)
 	if err != nil {
 		return nil, Lowered{}, err
 	}
@@ -98,29 +105,30 @@ func eitherField(fields map[string]any, name, other string) (any, error) {
 	return value, nil
 }
 
-func (t *HTTPTools) find(name any) (*plugin.Spec, error) {
+// Find returns the command whose tool has that name. Where there is none, the error
+// says which tools there are.
+func (t *Tools) Find(name string) (*plugin.Spec, error) {
+	for _, spec := range t.Offered {
+		if spec.ToolName() == name {
+			return spec, nil
+		}
+	}
+	if key := t.Off[name]; key != "" {
+		return nil, plugin.Errorf(plugin.NotFound, "the tool %s is switched off by %s", name, key).WithHint("%s", t.names())
+	}
+	return nil, plugin.Errorf(plugin.NotFound, "no tool %q", shorten(name, 40)).WithHint("%s", t.names())
+}
+
+// names says which tools there are.
+func (t *Tools) names() string {
+	if len(t.Offered) == 0 {
+		return "there is no tool"
+	}
 	names := make([]string, len(t.Offered))
 	for i, spec := range t.Offered {
 		names[i] = spec.ToolName()
 	}
-	there := "there is no tool"
-	if len(names) > 0 {
-		there = "the tools are " + strings.Join(names, ", ")
-	}
-	text, ok := name.(string)
-	switch {
-	case name == nil:
-		return nil, plugin.Errorf(plugin.Usage, "tool is missing").WithHint("%s", there)
-	case !ok:
-		return nil, plugin.Errorf(plugin.Usage, "tool: %s is not a string", show(name)).WithHint("%s", there)
-	}
-	if i := slices.Index(names, text); i >= 0 {
-		return t.Offered[i], nil
-	}
-	if key := t.Off[text]; key != "" {
-		return nil, plugin.Errorf(plugin.NotFound, "the tool %s is switched off by %s", text, key).WithHint("%s", there)
-	}
-	return nil, plugin.Errorf(plugin.NotFound, "no tool %q", shorten(text, 40)).WithHint("%s", there)
+	return "the tools are " + strings.Join(names, ", ")
 }
 
 // RenderHTTPTool turns the answer of a tool call into a response: {"ok":true,
@@ -143,14 +151,18 @@ func RenderHTTPTool(result plugin.Result, err error) HTTPAnswer {
 // HTTPToolErrorBody is the body of a tool call that failed, whatever the reason:
 // {"ok": false, "error": {"code", "message", "hint", "details"}}.
 func HTTPToolErrorBody(e *plugin.Error) []byte {
-	type toolError struct {
-		Code    plugin.Code       `json:"code"`
-		Message string            `json:"message"`
-		Hint    string            `json:"hint,omitempty"`
-		Details map[string]string `json:"details,omitempty"`
-	}
 	return encodeJSON(struct {
 		OK    bool      `json:"ok"`
 		Error toolError `json:"error"`
-	}{false, toolError{e.Code, e.Message, e.Hint, e.Details}})
+	}{false, newToolError(e)})
 }
+
+// toolError is the error of a tool call, for programs.
+type toolError struct {
+	Code    plugin.Code       `json:"code"`
+	Message string            `json:"message"`
+	Hint    string            `json:"hint,omitempty"`
+	Details map[string]string `json:"details,omitempty"`
+}
+
+func newToolError(e *plugin.Error) toolError { return toolError{e.Code, e.Message, e.Hint, e.Details} }

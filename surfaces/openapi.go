@@ -342,7 +342,7 @@ func (r *HTTPRoute) operationFields() []operationField {
 }
 
 // ToolCallSchema is the JSON Schema of the body that calls a tool.
-func ToolCallSchema(tools *HTTPTools) json.RawMessage {
+func ToolCallSchema(tools *Tools) json.RawMessage {
 	names := make([]string, len(tools.Offered))
 	for i, spec := range tools.Offered {
 		names[i] = spec.ToolName()

@@ -24,7 +24,10 @@ type Tool struct {
 // ToolSchema derives the one tool of a command: its verbs are the values of the
 // field "action", its other fields those of all verbs together. What a call
 // really may say is decided by [Lower].
-func ToolSchema(spec *plugin.Spec) Tool {
+func ToolSchema(spec *plugin.Spec) Tool { return toolSchema(spec, true) }
+
+// toolSchema is ToolSchema, also for a model whose turn is not of this program.
+func toolSchema(spec *plugin.Spec, inTurn bool) Tool {
 	var names, lines []string
 	props := newProperties()
 	for i := range spec.Verbs {
@@ -33,7 +36,7 @@ func ToolSchema(spec *plugin.Spec) Tool {
 			continue
 		}
 		names = append(names, v.Name)
-		lines = append(lines, actionLine(v))
+		lines = append(lines, actionLine(v, inTurn))
 		for a := range v.ObjectArgs() {
 			help := a.Help
 			if a.Required {
@@ -78,11 +81,11 @@ func ToolSchema(spec *plugin.Spec) Tool {
 }
 
 // actionLine tells a model about a verb in one line.
-func actionLine(v *plugin.Verb) string {
+func actionLine(v *plugin.Verb, inTurn bool) string {
 	effect := map[plugin.Effect]string{
 		plugin.EffectRead: "only reads", plugin.EffectWrite: "changes", plugin.EffectDestroy: "destroys",
 	}[v.Effect]
-	if v.AfterTurn {
+	if v.AfterTurn && inTurn {
 		effect += ", runs when your turn has ended"
 	}
 	l := lowering{verb: v}
@@ -190,6 +193,17 @@ func (p *properties) object(action *schema) map[string]*schema {
 		out[field] = &described
 	}
 	return out
+}
+
+// Typed is a lowered call as people would type it, for their eyes.
+func Typed(spec *plugin.Spec, argv []string) string {
+	words := []string{spec.Command}
+	for i, w := range argv {
+		if w != "--" || slices.Contains(argv[:i], "--") {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // MaxToolText bounds an answer to a model, in bytes.

@@ -100,6 +100,7 @@ var modules = []moduleRow{
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
 	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},
+	{"github.com/modelcontextprotocol/go-sdk", []string{"host/server"}, "the Model Context Protocol, which changes every few months; its types stay where it is"},
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
 	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sess/host"
 	"sess/host/client"
@@ -327,6 +328,8 @@ func TestParity(t *testing.T) {
 		{"slash", true, false, false, (*parityRun).slash},
 		{"model", false, true, false, (*parityRun).model},
 		{"tool over HTTP", false, true, false, (*parityRun).tool},
+		{"MCP over stdio", false, true, false, (*parityRun).mcp},
+		{"MCP over HTTP", false, true, false, (*parityRun).mcpThere},
 		{"HTTP", false, false, false, (*parityRun).http},
 		{"RPC with fields over HTTP", false, false, false, (*parityRun).rpcFields},
 		{"RPC with words over the socket", true, false, false, (*parityRun).rpcWords},
@@ -640,6 +643,34 @@ func (p *parityRun) tool() {
 			continue
 		}
 		p.add(shownFailure{Error: answer.Error.Message, Hint: answer.Error.Hint, Code: answer.Error.Code}.outcome())
+	}
+}
+
+// mcp makes the calls of another agent's model, which starts the program.
+func (p *parityRun) mcp() {
+	p.user.t = p.T
+	p.callTools(p.mcpStdio())
+}
+
+// mcpThere is mcp over the network.
+func (p *parityRun) mcpThere() {
+	p.user.t = p.T
+	p.callTools(p.gateway().mcp())
+}
+
+func (p *parityRun) callTools(session *mcp.ClientSession) {
+	for _, c := range p.calls {
+		fields := c.fields(p.T, c.session())
+		fields["action"] = c.action
+		answer, err := session.CallTool(p.Context(), &mcp.CallToolParams{Name: c.spec.ToolName(), Arguments: fields})
+		if err != nil {
+			p.Fatalf("%s %s: %v", c.action, c.object, err)
+		}
+		text, data, code := modelAnswer(toolText(p.T, answer))
+		if s := structured(p.T, answer); s.code() != code || data != nil && !sameJSON(s.Data, data) {
+			p.Errorf("%s %s: the text has %s %s, and the structured content %s %s", c.action, c.object, code, data, s.code(), s.Data)
+		}
+		p.add(parityOutcome{Code: code, Text: &text, Data: string(data)})
 	}
 }
 

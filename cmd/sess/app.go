@@ -153,7 +153,7 @@ func (a *app) command(ctx context.Context) host.Reply {
 // the others the declarations; whoever is left out is answered all the same.
 func ownWord(word string) bool {
 	switch word {
-	case "chat", "completion", "config", "demo", "doctor", "gateway", "up", "version":
+	case "chat", "completion", "config", "demo", "doctor", "gateway", "mcp", "up", "version":
 		return true
 	}
 	return false

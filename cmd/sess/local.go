@@ -39,7 +39,7 @@ func (a *app) localCommands() ([]*dispatch.Dispatcher, error) {
 		}, {
 			Name: "demo", Summary: "Show in a few seconds what this is for, in a temporary home",
 			Effect: plugin.EffectRead, Run: a.demo,
-		}, a.upVerb(), {
+		}, a.upVerb(), a.mcpVerb(), {
 			Name: "doctor", Summary: "Look for everything that keeps this from working, and say what to do",
 			Help: "It looks at the home, the disk, the configuration, the locks, the gateway and the lists of sessions and snapshots, and starts " +
 				"each plugin. Beyond making the home private again, as every command does, it changes nothing. The exit status tells whether something is to be done.",

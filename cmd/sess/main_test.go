@@ -21,7 +21,7 @@ func TestOwnWords(t *testing.T) {
 			t.Errorf("ownWord(%q) is false", word)
 		}
 	}
-	for _, word := range append([]string{"chat", "completion", "config", "demo", "doctor", "gateway", "up", "version"}, "save", "list", "sessions", "") {
+	for _, word := range append([]string{"chat", "completion", "config", "demo", "doctor", "gateway", "mcp", "up", "version"}, "save", "list", "sessions", "") {
 		if ownWord(word) != slices.Contains(words, word) {
 			t.Errorf("ownWord(%q) is %t", word, ownWord(word))
 		}

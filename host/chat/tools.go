@@ -25,13 +25,7 @@ type queued struct {
 
 // String is the call as people would type it.
 func (q queued) String() string {
-	words := []string{q.command.Spec.Command}
-	for i, w := range q.call.Argv {
-		if w != "--" || slices.Contains(q.call.Argv[:i], "--") {
-			words = append(words, w)
-		}
-	}
-	return cut(strings.Join(words, " "), titleRunes)
+	return cut(surfaces.Typed(&q.command.Spec, q.call.Argv), titleRunes)
 }
 
 // tools lists what the model may call.
@@ -170,7 +164,13 @@ func (t *turn) callOne(ctx context.Context, call transcript.ToolCall) (text stri
 }
 
 func (t *turn) mustConfirm(spec *plugin.Spec, verb *plugin.Verb) bool {
-	return t.opts.Confirm != nil && slices.ContainsFunc(t.opts.Confirm(), func(s string) bool {
+	return t.opts.Confirm != nil && Confirms(t.opts.Confirm(), spec, verb)
+}
+
+// Confirms reports whether a list of tool actions that ask a person first has that
+// verb: by its name, with or without its command, or by its effect.
+func Confirms(list []string, spec *plugin.Spec, verb *plugin.Verb) bool {
+	return slices.ContainsFunc(list, func(s string) bool {
 		return s == verb.Name || s == spec.Command+" "+verb.Name || s == string(verb.Effect)
 	})
 }

@@ -32,11 +32,13 @@ type fakeHost struct {
 	ready    error
 	sessions string // what LoadAll writes
 	broken   error  // and then fails with
+	confirm  string // the verb that a person has to allow
+	changed  chan struct{}
 }
 
 func newHost(t *testing.T) *fakeHost {
 	t.Helper()
-	h := &fakeHost{verbs: map[string]*dispatch.Dispatcher{}}
+	h := &fakeHost{verbs: map[string]*dispatch.Dispatcher{}, changed: make(chan struct{})}
 	h.add(t, "notes", "notes-plugin", nil)
 	d, err := dispatch.New(dispatch.Command{Name: "plugins", Summary: "the plugins", Verbs: []dispatch.Verb{{
 		Name: "list", Summary: "list them", Effect: plugin.EffectRead,
@@ -198,7 +200,35 @@ func (h *fakeHost) LoadAll(_ context.Context, w io.Writer) error {
 
 func (h *fakeHost) Methods(context.Context) []string { return nil }
 
-func (h *fakeHost) Subscribe(server.EventFilter) server.Subscription { return nil }
+func (h *fakeHost) Subscribe(server.EventFilter) server.Subscription {
+	return &fakeEvents{changed: h.changed, closed: make(chan struct{})}
+}
+
+func (h *fakeHost) Confirms(_ *plugin.Spec, verb *plugin.Verb) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.confirm != "" && h.confirm == verb.Name
+}
+
+// fakeEvents tells that the commands have changed.
+type fakeEvents struct {
+	changed chan struct{}
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func (e *fakeEvents) Next(ctx context.Context) (server.Event, error) {
+	select {
+	case <-e.changed:
+		return server.Event{Kind: "plugins.changed"}, nil
+	case <-e.closed:
+		return server.Event{}, io.EOF
+	case <-ctx.Done():
+		return server.Event{}, ctx.Err()
+	}
+}
+
+func (e *fakeEvents) Close() { e.once.Do(func() { close(e.closed) }) }
 
 func (h *fakeHost) Converse(context.Context, server.ChatLine) (server.Exchange, error) {
 	return nil, plugin.Errorf(plugin.NotFound, "no session")

@@ -10,14 +10,23 @@ import (
 	"sess/plugin"
 )
 
-// Host is what a server needs of the host that it belongs to. It is safe for
-// concurrent use. Errors are [*plugin.Error] values.
-type Host interface {
+// ToolHost is what tools need of a host. It is safe for concurrent use.
+type ToolHost interface {
 	// Dispatch answers a call whose first word is a command.
 	plugin.Dispatcher
 	// Commands lists what the surfaces offer now: the host's own commands, and
 	// those of the plugins that can be asked what they bring.
 	Commands(ctx context.Context) []Command
+	// Confirms reports whether a person has to allow it when a model calls a verb.
+	Confirms(spec *plugin.Spec, verb *plugin.Verb) bool
+	// Subscribe begins to gather what happens in the host. Close what it returns.
+	Subscribe(filter EventFilter) Subscription
+}
+
+// Host is what a server needs of the host that it belongs to. It is safe for
+// concurrent use. Errors are [*plugin.Error] values.
+type Host interface {
+	ToolHost
 	// Absent says why the command of a plugin is not there now; nil where it is, or
 	// where no plugin has it.
 	Absent(ctx context.Context, command string) error
@@ -29,8 +38,6 @@ type Host interface {
 	LoadAll(ctx context.Context, w io.Writer) error
 	// Methods lists the names that Call knows, sorted.
 	Methods(ctx context.Context) []string
-	// Subscribe begins to gather what happens in the host. Close what it returns.
-	Subscribe(filter EventFilter) Subscription
 	// Converse sends a line to a live conversation. What comes of it goes on when
 	// ctx ends, or the exchange is closed: [Exchange.Next] and its Result tell of it.
 	// An error means that nothing was sent.

@@ -103,7 +103,7 @@ func (s *Server) endpoints() []endpoint {
 		{http.MethodPost, toolPath, false, s.serveTool},
 		{http.MethodGet, rpcPath, false, s.serveRPCSocket},
 		{http.MethodPost, rpcPath, false, s.serveRPC},
-	}, s.sessionEndpoints(), s.chatEndpoints(), s.completionEndpoints())
+	}, s.sessionEndpoints(), s.chatEndpoints(), s.completionEndpoints(), s.mcpEndpoints())
 }
 
 // statusError is an error whose status the error's code does not tell.
@@ -158,10 +158,14 @@ func (s *Server) fail(c echo.Context, err error) {
 	}
 }
 
-// incident logs an error whose cause must not be sent, under an id that is.
 func (s *Server) incident(ctx context.Context, e *plugin.Error, stack []byte) *plugin.Error {
+	return incident(ctx, s.log, e, stack)
+}
+
+// incident logs an error whose cause must not be sent, under an id that is.
+func incident(ctx context.Context, log *slog.Logger, e *plugin.Error, stack []byte) *plugin.Error {
 	id := uuid.NewString()
-	s.log.LogAttrs(ctx, slog.LevelError, "request failed",
+	log.LogAttrs(ctx, slog.LevelError, "request failed",
 		slog.String("incident", id), slog.String("request_id", plugin.RequestID(ctx)),
 		slog.String("err", e.Message), slog.Any("cause", e.Err), slog.String("stack", string(stack)))
 	return &plugin.Error{
@@ -241,13 +245,16 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		if cors != "" {
 			h.Set("Access-Control-Allow-Origin", cors)
-			h.Set("Access-Control-Expose-Headers", "Allow, Link, Location, WWW-Authenticate, X-Notices, X-Request-Id, X-Sess-Project, X-Sess-Session, X-Total-Count")
+			h.Set("Access-Control-Expose-Headers", "Allow, Link, Location, Mcp-Session-Id, WWW-Authenticate, X-Notices, X-Request-Id, X-Sess-Project, X-Sess-Session, X-Total-Count")
 			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 				h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, X-Request-Id, X-Sess-Project, X-Sess-Session")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id, X-Request-Id, X-Sess-Project, X-Sess-Session")
 				h.Set("Access-Control-Max-Age", "600")
 				return c.NoContent(http.StatusNoContent)
 			}
+		}
+		if isOAuth(r.URL.EscapedPath()) {
+			return noOAuth(r.URL.EscapedPath())
 		}
 		// As it was sent: another spelling of an open path is none.
 		if !open[r.URL.EscapedPath()] {
@@ -323,7 +330,7 @@ func (p *patient) Read(b []byte) (int, error) {
 type mounts struct {
 	commands []Command
 	table    *surfaces.HTTPTable
-	tools    *surfaces.HTTPTools
+	tools    *surfaces.Tools
 }
 
 // mounted returns what the commands offer now. It is laid out anew only when
@@ -333,18 +340,13 @@ func (s *Server) mounted(ctx context.Context) *mounts {
 	if old := s.mounts.Load(); old != nil && slices.EqualFunc(old.commands, now, sameCommand) {
 		return old
 	}
-	m := &mounts{commands: now, tools: &surfaces.HTTPTools{Off: map[string]string{}}}
+	m := &mounts{commands: now, tools: toolsOf(now)}
 	list := make([]surfaces.HTTPCommand, len(now))
 	for i := range now {
 		c := &now[i]
 		list[i] = surfaces.HTTPCommand{Spec: &c.Spec, Documented: c.Plugin != ""}
 		if !c.HTTP {
 			list[i].Off = settingOf(c, "httpRoutes")
-		}
-		if c.Tool {
-			m.tools.Offered = append(m.tools.Offered, &c.Spec)
-		} else {
-			m.tools.Off[c.Spec.ToolName()] = settingOf(c, "exposeTool")
 		}
 	}
 	own := slices.DeleteFunc(s.operations(m), func(op surfaces.HTTPOperation) bool { return !strings.Contains(op.Path, "{") })
@@ -360,6 +362,20 @@ func (s *Server) mounted(ctx context.Context) *mounts {
 	}
 	s.mounts.Store(m)
 	return m
+}
+
+// toolsOf are the tools of commands.
+func toolsOf(commands []Command) *surfaces.Tools {
+	tools := &surfaces.Tools{Off: map[string]string{}}
+	for i := range commands {
+		c := &commands[i]
+		if c.Tool {
+			tools.Offered = append(tools.Offered, &c.Spec)
+		} else {
+			tools.Off[c.Spec.ToolName()] = settingOf(c, "exposeTool")
+		}
+	}
+	return tools
 }
 
 // sameCommand reports whether two are the same declaration. A Spec's slices never

@@ -74,7 +74,32 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 			Response:    json.RawMessage(`{"anyOf":[{"type":"object"},{"type":"array"}]}`),
 			Failure:     json.RawMessage(`{"anyOf":[{"type":"object","required":["jsonrpc","id","error"],"properties":{"jsonrpc":{"const":"2.0"},"id":{"type":"null"},"error":{"type":"object","required":["code","message","data"]}}},` + surfaces.FailureRef + `]}`),
 		},
-	}, sessionOperations(), chatOperations(), completionOperations())
+	}, sessionOperations(), chatOperations(), completionOperations(), mcpOperations())
+}
+
+// mcpOperations describes the endpoints of the Model Context Protocol, as far as they
+// are HTTP.
+func mcpOperations() []surfaces.HTTPOperation {
+	session := func(required bool) []surfaces.HTTPParameter {
+		return []surfaces.HTTPParameter{{Name: mcpSession, In: "header", Help: "the session, as the answer to initialize named it", Required: required}}
+	}
+	return []surfaces.HTTPOperation{
+		{
+			Method: http.MethodPost, Path: mcpPath, ID: "mcp.send", Summary: "Send a message of the Model Context Protocol", Type: mimeEvents,
+			Description: "It is for MCP clients: the streamable HTTP transport of that protocol, which lists and calls the tools. initialize names no session; where one is named that there is not, the status is 404, and initialize begins a new one.",
+			Parameters:  session(false),
+			Request:     json.RawMessage(`{"type":"object","required":["jsonrpc"],"properties":{"jsonrpc":{"const":"2.0"},"id":{},"method":{"type":"string"},"params":{"type":"object"}}}`),
+			Response:    json.RawMessage(`{"type":"string"}`),
+		},
+		{
+			Method: http.MethodGet, Path: mcpPath, ID: "mcp.follow", Summary: "Follow what the server tells an MCP client, such as that the tools have changed", Type: mimeEvents,
+			Parameters: session(true), Response: json.RawMessage(`{"type":"string"}`),
+		},
+		{
+			Method: http.MethodDelete, Path: mcpPath, ID: "mcp.end", Summary: "End a session of the Model Context Protocol", Status: http.StatusNoContent,
+			Parameters: session(true),
+		},
+	}
 }
 
 // The JSON Schemas of what the session endpoints take and give.

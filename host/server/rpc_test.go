@@ -105,6 +105,9 @@ type rpcSub struct {
 
 func (h *rpcHost) Subscribe(f EventFilter) Subscription {
 	s := &rpcSub{filter: f, events: make(chan Event, 10), closed: make(chan struct{})}
+	if slices.Equal(f.Kinds, []string{"plugins"}) {
+		return s // the server's own
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.subs = append(h.subs, s)

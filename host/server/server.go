@@ -83,6 +83,7 @@ type Server struct {
 	fixed   []endpoint
 	metrics *metrics
 	rpc     *rpc
+	mcp     *mcpServer
 	mounts  atomic.Pointer[mounts]
 	threads threads
 	// conns is how many connections over the network there may be. Others wait:
@@ -118,6 +119,9 @@ func New(h Host, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.rpc = newRPC(&measured{h, s}, s.log, s.opts.BodyLimit, s.opts.Grace)
+	s.mcp = newMCPServer(newSpeaker(h, s.opts.Version, s.log, plugin.Call{}, func(command, verb string, call func() (plugin.Result, error)) (plugin.Result, error) {
+		return s.metrics.timed(plugin.CallerMCP, command, verb, call)
+	}))
 	s.mount()
 	return s, nil
 }
@@ -150,6 +154,7 @@ type closingKey struct{}
 // serving is one Serve.
 type serving struct {
 	closing context.Context // ends when it begins to close
+	calls   context.Context // ends when what still runs is cut short
 	streams sync.WaitGroup  // connections that are HTTP no more
 }
 
@@ -181,8 +186,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	listener = netutil.LimitListener(listener, s.conns)
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	serve := &serving{closing: ctx}
+	serve := &serving{closing: ctx, calls: calls}
 	defer serve.streams.Wait()
+	defer s.mcp.close() // when no request runs any more
+	serve.streams.Go(func() { s.mcp.speaker.follow(ctx) })
 	base := context.WithValue(calls, closingKey{}, serve)
 	srv := &http.Server{
 		Handler:           s.echo,
