@@ -50,9 +50,9 @@ func (u *user) unchanged() func() {
 	}
 }
 
-// A name that would lead out of the store is refused as a name wherever one may
-// stand, in an argument, a flag or a variable, and no file is read, made or
-// changed for it.
+// S4-13, S4-15, S4-91, S4-92: A name that would lead out of the store is refused as
+// a name wherever one may stand, in an argument, a flag or a variable, and no file
+// is read, made or changed for it.
 func TestNamesThatLeaveTheStore(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
@@ -149,9 +149,9 @@ func TestNamesThatLeaveTheStore(t *testing.T) {
 	check()
 }
 
-// Names are ASCII. What is not is refused with a name that works, never altered,
-// so that no two of them can meet in one file; names that differ by one sign
-// are different snapshots.
+// S4-13: names are ASCII. What is not is refused with a name that works, never
+// altered, so that no two of them can meet in one file; names that differ by one
+// sign are different snapshots.
 func TestNamesOfEveryScript(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
