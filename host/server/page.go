@@ -25,11 +25,22 @@ const assetsPath = "/assets/"
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// mediaTypes are those of the files that the page has.
-var mediaTypes = map[string]string{
-	".css": "text/css; charset=utf-8",
-	".js":  "text/javascript; charset=utf-8",
-	".svg": "image/svg+xml",
+// The media types of the files that browsers take.
+const (
+	mimeScript = "text/javascript; charset=utf-8"
+	mimeStyle  = "text/css; charset=utf-8"
+	mimeIcon   = "image/svg+xml"
+)
+
+// mediaType is that of a file that the page has.
+func mediaType(name string) string {
+	switch path.Ext(name) {
+	case ".css":
+		return mimeStyle
+	case ".svg":
+		return mimeIcon
+	}
+	return mimeScript
 }
 
 // pageEndpoints serve the page and its parts to everybody: there is nothing of
@@ -46,13 +57,13 @@ func (s *Server) pageEndpoints() []endpoint {
 			h.Set("Content-Security-Policy", pagePolicy)
 			return page(c)
 		}},
-		{http.MethodGet, "/client.js", true, constant(mediaTypes[".js"], web.Client)},
+		{http.MethodGet, "/client.js", true, constant(mimeScript, web.Client)},
 		{http.MethodGet, "/client.d.ts", true, constant("text/plain; charset=utf-8", web.ClientTypes)},
 	}
 	files, _ := fs.Glob(web.Assets, "assets/*") // the pattern is a good one
 	for _, name := range files {
 		content, _ := web.Assets.ReadFile(name) // it is part of the program
-		all = append(all, endpoint{http.MethodGet, assetsPath + path.Base(name), true, constant(mediaTypes[path.Ext(name)], content)})
+		all = append(all, endpoint{http.MethodGet, assetsPath + path.Base(name), true, constant(mediaType(name), content)})
 	}
 	return all
 }
