@@ -32,6 +32,7 @@ var arrows = []arrowRow{
 		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
+	{"host/agents", []string{"store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
 	{"host/client", []string{"plugin", "store/transcript"}, "a gateway's other side needs nothing of the gateway; messages have one type"},
 	{"host/models", []string{"plugin", "plugin/upstream", "store/transcript"}, "a model turns records into events; it keeps nothing"},
@@ -67,6 +68,7 @@ var unreachable = []reachRow{
 	{"host", "plugin/sess", "the host starts plugins, it does not contain them"},
 	{"host", "plugin/responses", "the host starts plugins, it does not contain them"},
 	{"host", "store/snapshot", "named snapshots belong to the plugin"},
+	{"host/agents", "host", "a part of the host gets what it needs handed to it"},
 	{"host/chat", "host", "a part of the host gets what it needs handed to it"},
 	{"host/models", "host", "a part of the host gets what it needs handed to it"},
 	{"host/server", "host", "a part of the host gets what it needs handed to it"},
@@ -112,6 +114,8 @@ var modules = []moduleRow{
 
 // TestImports holds the tables over the packages as they are on each system.
 // Only code that is not a test is bound by them.
+//
+// S4-16, S4-94, S4-98, S4-99: they say what the plugin uses of this module.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	if err := walkSource(func(string) error { return nil }); err != nil { // see buildBinary
