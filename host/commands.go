@@ -351,7 +351,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 		s.Messages = s.Messages[hidden:]
 	}
 	for _, m := range s.Messages {
-		fmt.Fprintf(&b, "\n%s: %s", m.Role, m.Content)
+		fmt.Fprintf(&b, "\n%s: %s", m.Role, strings.ReplaceAll(m.Content, "\n", "\n    "))
 		if m.Status != "complete" {
 			fmt.Fprintf(&b, " [%s]", m.Status)
 		}
