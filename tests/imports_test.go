@@ -29,7 +29,7 @@ var arrows = []arrowRow{
 	{"cmd/sess/lineedit", nil, "lines at a terminal, whatever they are for"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
-		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
+		"dispatch", "host/agents", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/agents", []string{"store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of"},

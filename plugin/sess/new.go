@@ -52,6 +52,10 @@ type newSession struct {
 }
 
 func startNew(ctx context.Context, r *request) (plugin.Result, error) {
+	if r.Call.Foreign != "" {
+		return plugin.Result{}, plugin.Errorf(plugin.Denied, "a new conversation of %s begins in %s itself", r.Call.Foreign, r.Call.Foreign).
+			WithHint("start it there; to begin with a snapshot: %s", command("load", "<name>", "--agent="+r.agent))
+	}
 	want, err := r.newSession(ctx)
 	if err != nil {
 		return plugin.Result{}, err
@@ -148,7 +152,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 	if err != nil {
 		switch r.outcome(ctx, fresh, op, err) {
 		case plugin.OpLanded:
-			made = fresh
+			made.Ref = fresh
 		case plugin.OpVoid:
 			return plugin.Result{}, r.abandon(ctx, stage.ID, op, err)
 		default:
@@ -159,7 +163,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 	if damaged {
 		r.notices = append(r.notices, fmt.Sprintf("session %s is damaged: it was left as it is, without a backup", old.Ref.ID))
 	}
-	return r.announceNew(ctx, want, old, made, backup)
+	return r.announceNew(ctx, want, old, made.Ref, backup)
 }
 
 // announceNew saves the fresh state where a name was given, and answers.
