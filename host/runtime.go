@@ -357,7 +357,7 @@ func (r *runtime) Select(ctx context.Context, ref plugin.SessionRef, snapshot st
 		return plugin.Errorf(plugin.Denied, "%s shows its own conversations: no snapshot can be shown in their place", f.agent.Name()).
 			WithHint("sess --agent=%s view <name> shows what is in one", f.agent.ID())
 	}
-	return chat.StoreError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
+	return chat.StoreError(r.host.selectSnapshot(ctx, refIn(ref), snapshot))
 }
 
 func (r *runtime) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {

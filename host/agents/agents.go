@@ -38,7 +38,7 @@ type Agent interface {
 
 // All lists the agents whose conversations can be read, in order of their ids.
 func All() []Agent {
-	return []Agent{claudeCode{}}
+	return []Agent{claudeCode{}, pi{}}
 }
 
 // Find is the agent of that id; nil where there is none.
@@ -92,6 +92,9 @@ type Conversation struct {
 	File string
 	// Also are older copies of the same conversation that were left aside.
 	Also []string
+	// Archived is what the agent made of a conversation that it does not go on with
+	// by itself, such as "deleted". Such a one is taken only if it is named.
+	Archived string
 	// Problem is why it cannot be read: "empty", "the first line is damaged".
 	Problem string
 }

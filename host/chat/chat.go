@@ -59,6 +59,9 @@ type Options struct {
 	// ("delete"), a command's verb ("sess delete"), or an effect ("destroy"). It is
 	// asked anew for each call; nil lists nothing.
 	Confirm func() []string
+	// Select shows a snapshot in place of a session, or with an empty id the session
+	// itself. nil notes it in the store, and tells nobody.
+	Select func(ctx context.Context, ref session.Ref, snapshot string) error
 	// System is the instruction that the model gets before the conversation.
 	System string
 	// Follow is told of everything that goes into the event logs of the turns, in
@@ -135,6 +138,9 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 	}
 	if o.Commands == nil {
 		o.Commands = func() []Command { return nil }
+	}
+	if o.Select == nil {
+		o.Select = store.Select
 	}
 	c := &Chat{
 		store: store, chosen: model, out: hinting{out, o.Commands}, opts: o, ref: ref,

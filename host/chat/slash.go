@@ -340,7 +340,7 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 	if selected == "" {
 		return plugin.Result{Text: "the conversation itself is shown already"}, nil
 	}
-	if err := c.store.Select(ctx, ref, ""); err != nil {
+	if err := c.opts.Select(ctx, ref, ""); err != nil {
 		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil

@@ -218,8 +218,31 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := next(c); err != nil {
 			s.fail(c, err)
 		}
+		s.takeLate(c)
 		return nil
 	}
+}
+
+// takeLate reads what is left of a body that was answered without being read: a
+// connection that is closed before is reset, and who sends all of a body first, as
+// many programs do, would see that in place of the answer. It takes a bounded amount
+// in a bounded time; a little is taken by net/http itself, and gladly.
+func (s *Server) takeLate(c echo.Context) {
+	const little = 256 << 10
+	r := c.Request()
+	if r.ProtoMajor != 1 || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= little || r.Header.Get("Expect") != "" {
+		return // nothing comes, or only if it is asked for
+	}
+	conn := http.NewResponseController(c.Response())
+	if conn.Flush() != nil || conn.SetReadDeadline(time.Now().Add(lateTimeout)) != nil {
+		return
+	}
+	if serve, ok := r.Context().Value(closingKey{}).(*serving); ok {
+		defer context.AfterFunc(serve.closing, func() { _ = conn.SetReadDeadline(time.Now()) })() // the server waits for nobody's body
+	}
+	// An error is the client's, who has gone or takes too long.
+	_, _ = io.CopyN(io.Discard, r.Body, 4*max(s.opts.BodyLimit, DefaultBodyLimit))
+	_ = conn.SetReadDeadline(time.Time{})
 }
 
 // guard lets in only who may, in the order of what must not be told: which host
