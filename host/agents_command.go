@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ type agentRow struct {
 	Problem       string `json:"problem,omitempty"`
 }
 
-// AgentRows looks at all agents; it reads heads only.
+// agentRows looks at all agents; it reads heads only.
 func (h *Host) agentRows(ctx context.Context) []agentRow {
 	var rows []agentRow
 	for _, a := range agents.All() {
@@ -268,4 +269,42 @@ func (f *foreignCall) show(ctx context.Context, in *dispatch.Invocation) (plugin
 	res, err := answer(strings.TrimRight(b.String(), "\n"), data)
 	res.Notices = w.Report()
 	return res, err
+}
+
+// candidates are the conversations of the folder for the shell.
+func (f *foreignCall) candidates(ctx context.Context) ([]plugin.Candidate, error) {
+	defer f.close() // once mu is free again
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list, err := f.conversations(ctx, false)
+	var out []plugin.Candidate
+	for _, c := range list {
+		out = append(out, plugin.Candidate{Value: c.ID, Help: c.Title})
+	}
+	return out, err
+}
+
+// agentCandidates are the agents that have a pool, and the others whose
+// conversations are on this machine.
+func (h *Host) agentCandidates() ([]plugin.Candidate, error) {
+	names, err := h.agents()
+	if err != nil {
+		return nil, err
+	}
+	var out []plugin.Candidate
+	for _, a := range agents.All() {
+		s, err := h.openAgent(a)
+		if err != nil {
+			continue
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return name == a.ID() })
+		out = append(out, plugin.Candidate{Value: a.ID(), Help: "conversations of " + a.Name()})
+		if err := s.Close(); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range names {
+		out = append(out, plugin.Candidate{Value: name})
+	}
+	return out, nil
 }

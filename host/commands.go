@@ -458,6 +458,9 @@ type sessionRef struct {
 // inTrash finds the session in the trash that a call names: in the call's project,
 // else in the only one that has it.
 func (h *Host) inTrash(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
+	if f := h.foreignCallOf(ctx); f != nil {
+		return session.Ref{}, f.onlyNew()
+	}
 	id := in.Arg("id")
 	if _, err := session.ParseRef(DefaultProject, id); err != nil {
 		return session.Ref{}, chat.StoreError(err)

@@ -9,6 +9,9 @@ import (
 	"sess/store/snapshot"
 )
 
+// prog begins the commands in hints.
+const prog = "sess "
+
 // loadForeign makes a new conversation of another agent from a snapshot: what
 // that agent keeps is never changed, so there is nothing to back up.
 func (r *request) loadForeign(ctx context.Context, pool *snapshot.Pool, snap *snapshot.Snapshot) (plugin.Result, error) {
@@ -41,7 +44,7 @@ func (r *request) loadForeign(ctx context.Context, pool *snapshot.Pool, snap *sn
 // older instead.
 func (r *request) noteLoad(ctx context.Context, pool *snapshot.Pool, snap *snapshot.Snapshot, made plugin.MadeSession) {
 	info := r.op(snapshot.OpNew, snap.Name)
-	info.Session, info.NewSession = r.ref.ID, made.Ref.ID
+	info.NewSession = made.Ref.ID // and no session: none of that agent is the active one
 	op, err := pool.OpenOp(ctx, info)
 	if err != nil {
 		r.notices = append(r.notices, fmt.Sprintf("sess undo does not know of this load: %v", err))
@@ -59,4 +62,17 @@ func (r *request) turnForeign(ctx context.Context, pool *snapshot.Pool, op *snap
 	text := fmt.Sprintf("%s of the load of %s: nothing was removed or changed. The conversation %s that it made stays in %s, as does the one before it: "+
 		"go on there with the one that you want", d.verb, op.Name, op.NewSession, r.Call.Foreign)
 	return answer(text, pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", op.NewSession}, pair{"changed", false})
+}
+
+// ofAgent makes the command in a hint one for another agent, whose pool no
+// command finds without being told.
+func ofAgent(hint, agent string) string {
+	flag := "--agent=" + agent
+	if strings.Contains(hint, flag) {
+		return hint
+	}
+	if rest, ok := strings.CutPrefix(hint, prog); ok {
+		hint = prog + flag + " " + rest
+	}
+	return strings.ReplaceAll(hint, ": "+prog, ": "+prog+flag+" ")
 }
