@@ -179,6 +179,10 @@ func (f *foreignCall) failed(ctx context.Context, err error) error {
 		return plugin.Errorf(plugin.Corrupt, "%s would not accept the conversation: %s; nothing was written", f.agent.Name(), e.Reason).
 			WithHint("what was said in it is shown by: sess --agent=%s view <name>", f.agent.ID())
 	}
+	if e, ok := errors.AsType[*agents.UnreadableError](err); ok {
+		return plugin.Errorf(plugin.Corrupt, "a conversation of %s cannot be read whole: %s", f.agent.Name(), e.Reason).
+			WithHint("name another one with --session; sess --agent=%s sessions list shows them", f.agent.ID())
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return plugin.Errorf(plugin.Denied, "conversations of %s: %w", f.agent.Name(), err).WithHint("sess agents list tells what can be read")
 	}

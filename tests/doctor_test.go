@@ -68,7 +68,7 @@ func TestDoctor(t *testing.T) {
 	wants(7, "snapshots")
 	file := filepath.Join(u.home, "config.json")
 	write(t, file, `{"gateway": {"listen": 7}}`, 0o600)
-	wants(2, "config", "plugins", "sessions", "snapshots") // nothing can be asked
+	wants(2, "config", "plugins", "sessions", "snapshots", "agents") // nothing can be asked
 	write(t, file, `{"plugins": {"entries": {"sess": {"config": {"storageDir": "../../.."}}}}}`, 0o600)
 	if failed := u.doctor(2); len(failed) == 0 || failed[0].Check != "plugin" || !strings.Contains(failed[0].Text, "config") {
 		t.Errorf("doctor of a plugin that does not take its configuration: %+v", failed)

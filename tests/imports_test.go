@@ -100,7 +100,7 @@ var modules = []moduleRow{
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
-	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
+	{"github.com/klauspost/compress", []string{"host/agents", "store/chunk"}, "how a chunk is compressed is that package's secret; and an agent packs its own files"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
