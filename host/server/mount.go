@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
-	"sess/host/web"
 	"sess/plugin"
 	"sess/surfaces"
 )
@@ -91,12 +90,9 @@ const toolPath = "/tools/invoke"
 
 // endpoints lists the server's own endpoints.
 func (s *Server) endpoints() []endpoint {
-	return slices.Concat([]endpoint{
-		{http.MethodGet, "/", true, s.serveRoot},
+	return slices.Concat(s.pageEndpoints(), []endpoint{
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
-		{http.MethodGet, "/client.js", true, text("text/javascript; charset=utf-8", web.Client)},
-		{http.MethodGet, "/client.d.ts", true, text("text/plain; charset=utf-8", web.ClientTypes)},
 		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
@@ -560,11 +556,7 @@ func (s *Server) serveTool(c echo.Context) error {
 	return s.send(c, surfaces.RenderHTTPTool(result, err))
 }
 
-// text serves a text that never changes.
-func text(kind, content string) echo.HandlerFunc {
-	return func(c echo.Context) error { return c.Blob(http.StatusOK, kind, []byte(content)) }
-}
-
+// serveRoot tells a program where it is; see pageEndpoints for browsers.
 func (s *Server) serveRoot(c echo.Context) error {
 	return sendJSON(c, http.StatusOK, struct {
 		Name    string `json:"name"`
