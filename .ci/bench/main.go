@@ -452,11 +452,16 @@ func (b *bench) load(ctx context.Context, live *talk, pool *snapshot.Pool, plain
 			}),
 			checks.time(func() error { return pool.Check(ctx, s, nil) }),
 			bare.time(func() error {
-				for id, err := range s.Doc.ChunkIDs(pool.Plain) {
+				var files []string
+				for _, pattern := range []string{"*.zst", "packs/*.pack"} {
+					found, err := filepath.Glob(filepath.Join(pool.Dir(), ".chunks", pattern))
 					if err != nil {
 						return err
 					}
-					data, err := os.ReadFile(filepath.Join(pool.Dir(), ".chunks", string(id)+".zst"))
+					files = append(files, found...)
+				}
+				for _, file := range files {
+					data, err := os.ReadFile(file)
 					if err != nil {
 						return err
 					}

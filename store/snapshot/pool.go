@@ -54,9 +54,8 @@ type Options struct {
 	// TrashKeep is how long the caller keeps the trash; it only fills
 	// [TrashEntry.Expires]. 0 means for ever.
 	TrashKeep time.Duration
-	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
-	// choose.
-	ChunkWriters int
+	// Chunks says how chunks are kept; the zero value is good.
+	Chunks chunk.Options
 }
 
 // Pool is a folder of named snapshots. It is safe for concurrent use, also by
@@ -153,7 +152,7 @@ func open(dir string, o Options) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot folder: %w", err)
 	}
-	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters}), opts: o}, nil
+	return &Pool{fs: fsys, chunks: chunk.Open(fsys, o.Chunks), opts: o}, nil
 }
 
 // ours reports whether an entry of the folder belongs to a pool, which may share
