@@ -57,11 +57,12 @@ func CheckHome(ctx context.Context, home string, builtins [][]byte) []Finding {
 	info, err := os.Stat(home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if err := checkWritable(nearest(home)); err != nil {
+			return []Finding{Failure("home", HomeError(home, err))}
+		}
 		return []Finding{{Check: "home", State: FindingNote, Text: home + " is not there yet; the first command makes it"}}
-	case err != nil:
-		return []Finding{Failure("home", homeError(home, err))}
-	case !info.IsDir():
-		return []Finding{Failure("home", plugin.Errorf(plugin.Denied, "%s is not a folder", home).WithHint("name another folder with --home or SESS_HOME"))}
+	case err != nil || !info.IsDir():
+		return []Finding{Failure("home", checkHome(home))}
 	}
 	found := []Finding{checkFolder(home, info)}
 	if free, known := freeSpace(home); known {
@@ -84,17 +85,8 @@ func CheckHome(ctx context.Context, home string, builtins [][]byte) []Finding {
 
 // checkFolder tries whether the home can be written to, and who else may read it.
 func checkFolder(home string, info fs.FileInfo) Finding {
-	fsys, err := durable.OpenAsIs(home)
-	if err != nil {
-		return Failure("home", homeError(home, err))
-	}
-	defer fsys.Close()
-	t, err := durable.WriteTemp(fsys, "checkup", []byte("x"))
-	if err == nil {
-		err = t.Discard()
-	}
-	if err != nil {
-		return Failure("home", homeError(home, err))
+	if err := checkWritable(home); err != nil {
+		return Failure("home", HomeError(home, err))
 	}
 	f := Finding{Check: "home", State: FindingOK, Text: home + " can be written to, and is private"}
 	if now, err := os.Stat(home); err == nil && goruntime.GOOS != "windows" && now.Mode().Perm()&0o077 != 0 {
@@ -104,6 +96,30 @@ func checkFolder(home string, info fs.FileInfo) Finding {
 		}
 	}
 	return f
+}
+
+// checkWritable tries whether a folder can be written to.
+func checkWritable(dir string) error {
+	fsys, err := durable.OpenAsIs(dir)
+	if err != nil {
+		return err
+	}
+	t, err := durable.WriteTemp(fsys, "checkup", []byte("x"))
+	if err == nil {
+		err = t.Discard()
+	}
+	return errors.Join(err, fsys.Close())
+}
+
+// nearest is the folder on the way to a path that is there.
+func nearest(path string) string {
+	for {
+		up := filepath.Dir(path)
+		if _, err := os.Stat(up); !errors.Is(err, fs.ErrNotExist) || up == path {
+			return up
+		}
+		path = up
+	}
 }
 
 // checkLocks tells who holds the locks of the home that a process keeps for long.

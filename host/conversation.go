@@ -103,6 +103,7 @@ func (h *Host) newChat(ctx context.Context, ref session.Ref, model models.Model,
 		Complete:  h.Complete,
 		Agent:     o.Agent, Cwd: o.Cwd, Now: h.now,
 		Confirm: func() []string { return h.Config().Chat.Confirm },
+		Select:  h.selectSnapshot,
 	})
 	return c, err
 }

@@ -13,6 +13,7 @@ import (
 	"sess/host/chat"
 	"sess/host/server"
 	"sess/plugin"
+	"sess/store/session"
 	"sess/surfaces"
 )
 
@@ -21,6 +22,7 @@ const (
 	turnStarted     = "turn.started"
 	turnEnded       = "turn.ended"
 	sessionReplaced = "session.replaced"
+	sessionSelected = "session.selected"
 	pluginsChanged  = "plugins.changed"
 	sessionsChanged = "sessions.changed"
 	eventsDropped   = "events.dropped"
@@ -303,18 +305,35 @@ func (h *Host) callRelay(ctx context.Context, _ plugin.Caller, params json.RawMe
 		return nil, err
 	}
 	command, isChange := strings.CutSuffix(e.Kind, changed)
+	relayed := []string{turnStarted, turnEnded, sessionReplaced, sessionSelected}
 	switch {
-	case e.Kind == turnStarted, e.Kind == turnEnded, e.Kind == sessionReplaced:
+	case slices.Contains(relayed, e.Kind):
 	case isChange && slices.Contains(h.commandNames(), command):
 	default:
 		return nil, plugin.Errorf(plugin.Usage, "events of the kind %q are not relayed", e.Kind).
-			WithHint("relay %s, %s, %s or <command>%s", turnStarted, turnEnded, sessionReplaced, changed)
+			WithHint("relay %s or <command>%s", strings.Join(relayed, ", "), changed)
 	}
 	if err := checkEventData(e.Data); err != nil {
 		return nil, err
 	}
 	h.events.publish(e)
 	return json.RawMessage("{}"), nil
+}
+
+// selectSnapshot shows a snapshot in place of a session, or with an empty id the
+// session itself, and tells of it.
+func (h *Host) selectSnapshot(ctx context.Context, ref session.Ref, snapshot string) error {
+	if err := h.sessions.Select(ctx, ref, snapshot); err != nil {
+		return err
+	}
+	about := struct {
+		Selected *string `json:"selected"`
+	}{}
+	if snapshot != "" {
+		about.Selected = &snapshot
+	}
+	h.events.publish(server.Event{Kind: sessionSelected, Project: ref.Project, Session: ref.ID, Data: rawJSON(about)})
+	return nil
 }
 
 // turnSink passes a chat's events on, and tells of the beginning and the end of

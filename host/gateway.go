@@ -128,7 +128,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	g.serving, g.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	loose := durable.Tighten(home, ours) // before the home is opened, as the host does it
 	if g.home, err = openFS(home); err != nil {
-		return homeError(home, err)
+		return HomeError(home, err)
 	}
 	if err := g.lock(ctx); err != nil {
 		return err

@@ -46,7 +46,7 @@ func GatewayHeld(ctx context.Context, home string) (GatewayStatus, error) {
 		return stopped, nil
 	}
 	if err != nil {
-		return stopped, homeError(home, err)
+		return stopped, HomeError(home, err)
 	}
 	defer fsys.Close()
 	if ok, err := durable.Exists(fsys, gatewayLock); err != nil || !ok {
@@ -68,7 +68,7 @@ func GatewayHeld(ctx context.Context, home string) (GatewayStatus, error) {
 func AwaitGatewayEnd(ctx context.Context, home string, wait time.Duration) error {
 	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
-		return homeError(home, err)
+		return HomeError(home, err)
 	}
 	defer fsys.Close()
 	unlock, err := durable.LockBriefly(ctx, fsys, gatewayLock, durable.Shared, wait)
@@ -126,7 +126,7 @@ func ReadGatewayToken(home string, builtins [][]byte, environ []string) (token, 
 	}
 	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
-		return "", "", homeError(home, err)
+		return "", "", HomeError(home, err)
 	}
 	defer fsys.Close()
 	return findToken(fsys, c.Gateway.Token, environ)
@@ -144,7 +144,7 @@ func RotateGatewayToken(home string, builtins [][]byte, environ []string) (token
 	}
 	fsys, err := durable.OpenAsIs(home)
 	if err != nil {
-		return "", homeError(home, err)
+		return "", HomeError(home, err)
 	}
 	defer fsys.Close()
 	return makeToken(fsys)

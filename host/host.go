@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -161,11 +163,11 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, fmt.Errorf("own executable: %w", err)
 	}
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
-		return nil, homeError(opts.Home, err)
+		return nil, HomeError(opts.Home, err)
 	}
 	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, Chunks: opts.Chunks, Made: func(session.Ref) { h.expire() }})
 	if err != nil {
-		return nil, errors.Join(homeError(opts.Home, err), h.home.Close())
+		return nil, errors.Join(HomeError(opts.Home, err), h.home.Close())
 	}
 	if err := h.register(found, config); err != nil {
 		return nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
@@ -182,7 +184,22 @@ func ours(name string) bool {
 	return false
 }
 
-func homeError(home string, err error) error {
+// checkHome refuses a home that is something else than a folder; one that is not
+// there yet is fine.
+func checkHome(home string) error {
+	switch info, err := os.Stat(home); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return HomeError(home, err)
+	case !info.IsDir():
+		return HomeError(home, plugin.Errorf(plugin.Denied, "it is not a folder"))
+	}
+	return nil
+}
+
+// HomeError is err for people whose home cannot be used.
+func HomeError(home string, err error) error {
 	e := plugin.AsError(fmt.Errorf("cannot use %s as the home folder: %w", home, err))
 	if e.Code == plugin.Internal {
 		e.Code = plugin.Denied

@@ -79,6 +79,9 @@ func (c *candidate) bundled() bool { return c.dir == "" }
 // find lists the bundled plugins, then the installed ones in order of their ids.
 // An installed one that is broken is listed with its problem: the others work.
 func find(home string, builtins [][]byte) ([]candidate, error) {
+	if err := checkHome(home); err != nil {
+		return nil, err
+	}
 	bundled, err := manifests(builtins)
 	if err != nil {
 		return nil, err

@@ -305,7 +305,7 @@ func (l *conversations) told(e server.Event) {
 		return
 	case e.Kind == sessionsChanged && (e.Verb == verbDeleteSession || e.Verb == "delete" || e.Verb == verbExpire):
 		kind = chatDeleted
-	case e.Kind == turnEnded, e.Kind == sessionsChanged && e.Verb == "restore":
+	case e.Kind == turnEnded, e.Kind == sessionSelected, e.Kind == sessionsChanged && e.Verb == "restore":
 		kind = chatChanged
 	default:
 		return
@@ -313,7 +313,7 @@ func (l *conversations) told(e server.Event) {
 	l.mu.Lock()
 	v := l.open[ref]
 	l.mu.Unlock()
-	if v == nil || kind == chatChanged && v.running() != nil { // its own turns are told of as they go
+	if v == nil || e.Kind == turnEnded && v.running() != nil { // its own turns are told of as they go
 		return
 	}
 	data := e.Data
@@ -402,7 +402,7 @@ func (v *conversation) answerLine(ctx context.Context, line server.ChatLine) (er
 func (v *conversation) outcome(ctx context.Context, r *run, err error) error {
 	r.answer.Session, r.answer.Project = v.ref.ID, v.ref.Project
 	if r.answer.Revision == 0 {
-		if live, err := v.all.host.sessions.Read(context.WithoutCancel(ctx), v.ref); err == nil {
+		if live, err := v.all.host.sessions.Outline(context.WithoutCancel(ctx), v.ref); err == nil {
 			r.answer.Revision = live.Revision
 		}
 	}

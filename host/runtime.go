@@ -308,7 +308,7 @@ func (r *runtime) Select(ctx context.Context, ref plugin.SessionRef, snapshot st
 	if err := r.allow(plugin.PermSessionWrite); err != nil {
 		return err
 	}
-	return chat.StoreError(r.host.sessions.Select(ctx, refIn(ref), snapshot))
+	return chat.StoreError(r.host.selectSnapshot(ctx, refIn(ref), snapshot))
 }
 
 func (r *runtime) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {

@@ -96,9 +96,9 @@ func (s *stepped) holds(name, text string) bool {
 	return len(seen.Messages) == 1 && strings.HasPrefix(seen.Messages[0].Content, text)
 }
 
-// In the last instant of a year, which does not end, each load makes a backup of
-// its own: it holds what was live just before, and they are listed in the order
-// in which they were made.
+// S4-27, S4-90: in the last instant of a year, which does not end, each load makes
+// a backup of its own: it holds what was live just before, and they are listed in
+// the order in which they were made.
 func TestBackupsOfOneInstant(t *testing.T) {
 	t.Parallel()
 	s := newStepped(t, time.Date(2031, 12, 31, 23, 59, 59, 999e6, time.UTC))

@@ -68,9 +68,29 @@ func TestDoctor(t *testing.T) {
 	wants(7, "snapshots")
 	file := filepath.Join(u.home, "config.json")
 	write(t, file, `{"gateway": {"listen": 7}}`, 0o600)
-	wants(2, "config", "plugins", "sessions", "snapshots") // nothing can be asked
+	wants(2, "config") // nothing else can be asked, which is told without telling it again
+	if _, stderr, _ := u.run("doctor"); strings.Count(stderr, "gateway.listen") != 1 || !strings.Contains(stderr, "snapshots  note    not looked at, because of what config says") {
+		t.Errorf("doctor of a home with a bad configuration says:\n%s", stderr)
+	}
 	write(t, file, `{"plugins": {"entries": {"sess": {"config": {"storageDir": "../../.."}}}}}`, 0o600)
 	if failed := u.doctor(2); len(failed) == 0 || failed[0].Check != "plugin" || !strings.Contains(failed[0].Text, "config") {
 		t.Errorf("doctor of a plugin that does not take its configuration: %+v", failed)
+	}
+}
+
+// A home that is a file, or cannot be made, is told as such by every command, and by
+// sess doctor as the one thing that is wrong.
+func TestHomeThatCannotBe(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	write(t, file, "x", 0o600)
+	for _, home := range []string{file, filepath.Join(file, "home")} {
+		for _, args := range [][]string{{"doctor"}, {"list"}, {"chat", "--message", "x"}, {"plugins", "list"}, {"gateway", "start"}, {"config", "show"}} {
+			if _, stderr, exit := u.run(append([]string{"--home=" + home}, args...)...); exit != 6 && exit != 9 || !strings.Contains(stderr, "cannot use "+home+" as the home folder: ") || strings.Count(stderr, "--home or SESS_HOME") != 1 {
+				t.Errorf("sess %v with the home %s ends with %d and says:\n%s", args, home, exit, stderr)
+			}
+		}
 	}
 }

@@ -62,10 +62,10 @@ func give(dir string, uid int, dirMode, fileMode fs.FileMode) error {
 	})
 }
 
-// A folder of snapshots that may not be written, or belongs to somebody else:
-// what would change it is refused with its path and changes nothing, the session
-// included; what only reads works where reading is allowed; talking goes on with
-// a notice; and all is well again when the folder is.
+// S4-29: A folder of snapshots that may not be written, or belongs to somebody
+// else: what would change it is refused with its path and changes nothing, the
+// session included; what only reads works where reading is allowed; talking goes on
+// with a notice; and all is well again when the folder is.
 func TestFolderThatMayNotBeWritten(t *testing.T) {
 	t.Parallel()
 	type spoiled struct {

@@ -398,8 +398,8 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// A gateway speaks TLS with a certificate of one's own, also where others reach
-// it, and a file named without a folder lies in the home.
+// S4-84: A gateway speaks TLS with a certificate of one's own, also where others
+// reach it, and a file named without a folder lies in the home.
 func TestGatewayTLS(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)

@@ -146,7 +146,8 @@ type changed struct {
 	} `json:"data"`
 }
 
-// The documented routes, with the bodies and answers that are documented.
+// S4-76, S4-77, S4-78, S4-79, S4-80, S4-81, S4-82, S4-83: the documented routes,
+// with the bodies and answers that are documented.
 func TestHTTPSnapshots(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
@@ -179,6 +180,16 @@ func TestHTTPSnapshots(t *testing.T) {
 	if got := w.names("/sess/ls?tag=area=db&tag=kind=x%2Cy"); !slices.Equal(got, []string{"x1", "v1"}) && !slices.Equal(got, []string{"v1", "x1"}) {
 		t.Errorf("list with tags: %q", got)
 	}
+	if code, _ := w.refused(400, "POST", "/sess/rename", `{"from":"x1","to":"v1"}`); code != "exists" {
+		t.Errorf("rename to a name that is taken: %s", code)
+	}
+	w.want(200, nil, "POST", "/sess/copy", `{"from":"v1","to":"v3"}`)
+	w.want(200, nil, "POST", "/sess/copy", `{"from":"v1","to":"v3","overwrite":true}`)
+	w.want(200, &c, "POST", "/sess/rename", `{"from":"x1","to":"v3","overwrite":true}`)
+	if c.Data.Name != "v3" || !strings.HasPrefix(c.Text, "renamed x1 to v3") {
+		t.Errorf("rename over another one: %+v", c)
+	}
+	w.want(200, nil, "POST", "/sess/rename", `{"from":"v3","to":"x1"}`)
 	u.do("chat", "--message", "more")
 	w.want(200, &c, "POST", "/sess/load", `{"name":"v1"}`)
 	if c.Data.Name != "v1" || len(u.messages()) != 2 {
@@ -335,8 +346,8 @@ func TestHTTPSessionRoutes(t *testing.T) {
 	}
 }
 
-// A name in a URL is decoded once, and one that leads elsewhere is refused as a
-// name, not as a route.
+// S4-15, S4-91, S4-92: A name in a URL is decoded once, and one that leads
+// elsewhere is refused as a name, not as a route.
 func TestHTTPNames(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
@@ -458,7 +469,8 @@ func TestHTTPPages(t *testing.T) {
 	}
 }
 
-// The two settings switch off what they name and nothing else.
+// S4-63, S4-64, S4-65, S4-71, S4-72: the two settings switch off what they name and
+// nothing else.
 func TestHTTPSurfacesOff(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -32,6 +32,8 @@ var arrows = []arrowRow{
 		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
+	{"host/agents", []string{"store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of"},
+	{"host/agents/sqlitefile", []string{"store/transcript"}, "reads databases of other programs; of ours it knows what a record is"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
 	{"host/client", []string{"plugin", "store/transcript"}, "a gateway's other side needs nothing of the gateway; messages have one type"},
 	{"host/models", []string{"plugin", "plugin/upstream", "store/transcript"}, "a model turns records into events; it keeps nothing"},
@@ -67,6 +69,7 @@ var unreachable = []reachRow{
 	{"host", "plugin/sess", "the host starts plugins, it does not contain them"},
 	{"host", "plugin/responses", "the host starts plugins, it does not contain them"},
 	{"host", "store/snapshot", "named snapshots belong to the plugin"},
+	{"host/agents", "host", "a part of the host gets what it needs handed to it"},
 	{"host/chat", "host", "a part of the host gets what it needs handed to it"},
 	{"host/models", "host", "a part of the host gets what it needs handed to it"},
 	{"host/server", "host", "a part of the host gets what it needs handed to it"},
@@ -93,7 +96,7 @@ var modules = []moduleRow{
 	{"github.com/creachadair/jrpc2", []string{"host/server"}, "says what a JSON-RPC request is"},
 	{"github.com/dustin/go-humanize", []string{"plugin"}, "how long ago something was"},
 	{"github.com/rivo/uniseg", []string{"cmd/sess/lineedit", "host/chat"}, "what a person takes for one character, and how wide it is"},
-	{"golang.org/x/sys/unix", []string{"cmd/sess", "store/durable"}, "keeps a terminal from echoing; opens a name below its folder in one call of the system, and locks what is open"},
+	{"golang.org/x/sys/unix", []string{"cmd/sess", "host/agents/sqlitefile", "store/durable"}, "locks a database as SQLite does; keeps a terminal from echoing; opens a name below its folder in one call of the system, and locks what is open"},
 	{"github.com/gofrs/flock", []string{"host/supervise", "store/durable"}, "files are locked through store/durable's FS, so that tests can inject faults; a socket folder's lock only says that its process lives"},
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
@@ -101,9 +104,11 @@ var modules = []moduleRow{
 	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},
+	{"github.com/ncruces/go-sqlite3", []string{"host/agents/sqlitefile"}, "databases of other programs are read in one way, which writes nothing"},
 	{"github.com/spf13/pflag", []string{"dispatch"}, "everybody else sees the Spec that is derived from the flags"},
 	{"github.com/tailscale/hujson", []string{"host"}, "configuration is the only file with comments"},
 	{"golang.org/x/net", []string{"host/server"}, "bounds the connections; all else of the network is net/http"},
+	{"golang.org/x/sys/windows", []string{"host/agents/sqlitefile"}, "locks a database as SQLite does"},
 	{"golang.org/x/term", []string{"cmd/sess"}, "only the command knows its terminal"},
 	{"golang.org/x/text", []string{"plugin/sess"}, "names as people type them"},
 	{"google.golang.org/grpc", []string{"plugin/wire", "plugin/wire/pluginv1"}, "the wire format is plugin/wire's secret"},
@@ -112,6 +117,8 @@ var modules = []moduleRow{
 
 // TestImports holds the tables over the packages as they are on each system.
 // Only code that is not a test is bound by them.
+//
+// S4-16, S4-94, S4-98, S4-99: they say what the plugin uses of this module.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	if err := walkSource(func(string) error { return nil }); err != nil { // see buildBinary

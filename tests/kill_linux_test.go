@@ -156,9 +156,9 @@ func (k *killer) sweep() {
 	}
 }
 
-// Whenever host, plugin or both are killed: no process is left, the next command
-// works without anybody's help, every snapshot is whole, and every turn that had
-// ended is in a session or a snapshot.
+// S4-87: whenever host, plugin or both are killed: no process is left, the next
+// command works without anybody's help, every snapshot is whole, and every turn
+// that had ended is in a session or a snapshot.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	rounds := 20

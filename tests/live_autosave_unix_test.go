@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// An autosave that cannot get on delays no turn and fails none: who follows hears of
-// it later, and the next one that gets through has everything.
+// S4-05: an autosave that cannot get on delays no turn and fails none: who follows
+// hears of it later, and the next one that gets through has everything.
 func TestAutosaveDelaysNoTurn(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)

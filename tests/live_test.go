@@ -616,6 +616,33 @@ func TestFollowedElsewhere(t *testing.T) {
 	all.Sessions[0]["title"] = "Another"
 	a.must(t, "PUT", "/sessions/s1", all.Sessions[0], nil)
 	follows.until(t, "session_replaced")
+
+	// A snapshot is shown in place of the session, and the session again: by routes,
+	// a command in the conversation, one in another process, and the chat's own.
+	u.do("save", "v1")
+	a.must(t, "GET", "/sessions/s1/snapshots", nil, &all.Sessions)
+	v1 := all.Sessions[0]["id"]
+	for _, step := range []struct {
+		selected any
+		by       func()
+	}{
+		{v1, func() { a.must(t, "POST", "/sessions/s1/snapshots/v1/select", nil, nil) }},
+		{nil, func() { a.must(t, "POST", "/sessions/s1/snapshots/selected/clear", nil, nil) }},
+		{v1, func() { a.say(t, "s1", "/sess select v1") }},
+		{nil, func() { a.say(t, "s1", "/live") }},
+		{v1, func() { u.do("--session=s1", "chat", "--message", "/sess select v1") }},
+		{nil, func() { u.do("--session=s1", "chat", "--message", "/live") }},
+	} {
+		step.by()
+		events := follows.until(t, "session_changed")
+		var about map[string]any
+		if err := json.Unmarshal(events[len(events)-1].Data, &about); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]any{"selected": step.selected}, about); diff != "" {
+			t.Errorf("what a follower is told of a selection (-want +got):\n%s", diff)
+		}
+	}
 	a.must(t, "DELETE", "/sessions/s1?project=default", nil, nil)
 	follows.until(t, "session_deleted")
 	a.refused(t, 404, "not_found", "POST", "/sessions/s1/messages", sayThis{Content: "anybody there?"})

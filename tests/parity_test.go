@@ -299,8 +299,9 @@ func (c *parityCall) fields(t *testing.T, session string) map[string]any {
 	return fields
 }
 
-// The same verbs do the same on every surface: same data, code and text. Each
-// surface has a home of its own, all made alike, and runs all cases there.
+// S4-10, S4-56, S4-59, S4-61, S4-62, S4-65, S4-95, S4-96: the same verbs do the
+// same on every surface: same data, code and text. Each surface has a home of its
+// own, all made alike, and runs all cases there.
 func TestParity(t *testing.T) {
 	t.Parallel()
 	template := newUser(t)

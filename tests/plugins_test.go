@@ -166,6 +166,8 @@ type refusal struct {
 	Details           map[string]string
 }
 
+// S4-17, S4-61, S4-95: a plugin from elsewhere is installed from a folder or an
+// archive, is on every surface at once, calls another plugin, and goes again.
 func TestPluginLife(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)

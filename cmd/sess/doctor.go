@@ -20,11 +20,12 @@ func (a *app) doctor(ctx context.Context, _ *dispatch.Invocation) (plugin.Result
 		return plugin.Result{}, err
 	}
 	found := host.CheckHome(ctx, home, builtins())
-	if _, err := os.Stat(home); err == nil {
+	if info, err := os.Stat(home); err == nil && info.IsDir() {
 		found = append(found, a.checkGateway(ctx, home))
 		found = append(found, a.checkPlugins(ctx)...)
 		found = append(found, a.checkDocuments(ctx)...)
 	}
+	found = toldOnce(found)
 	var text strings.Builder
 	var first *host.Finding
 	failed := 0
@@ -50,6 +51,23 @@ func (a *app) doctor(ctx context.Context, _ *dispatch.Invocation) (plugin.Result
 		return plugin.Result{}, err
 	}
 	return plugin.Result{}, plugin.Errorf(first.Code, "%d of %d checks failed:\n%s", failed, len(found), out).WithDetail("findings", string(data))
+}
+
+// toldOnce has what keeps several checks from being made told by the first of them.
+func toldOnce(found []host.Finding) []host.Finding {
+	by := map[string]string{} // the check that tells of a failure
+	for i := range found {
+		f := &found[i]
+		first, told := by[f.Text]
+		switch {
+		case f.State != host.FindingFailed:
+		case told && first != f.Check:
+			*f = host.Finding{Check: f.Check, State: host.FindingNote, Text: "not looked at, because of what " + first + " says"}
+		default:
+			by[f.Text] = f.Check
+		}
+	}
+	return found
 }
 
 func (a *app) checkGateway(ctx context.Context, home string) host.Finding {

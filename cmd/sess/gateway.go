@@ -192,7 +192,7 @@ func (a *app) startGateway(ctx context.Context, home, listen string) (s host.Gat
 	}
 	logs, err := durable.OpenDir(filepath.Join(home, "logs"))
 	if err != nil {
-		return s, err
+		return s, host.HomeError(home, err)
 	}
 	defer logs.Close()
 	outPath := filepath.Join(logs.Dir(), gatewayOut)

@@ -91,7 +91,7 @@ func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) 
 // dispatch has a plugin's command answered. What it does to this chat's session
 // is expected, so only what happened before is told.
 func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.SlashCall) (plugin.Result, error) {
-	if live, err := c.store.Read(ctx, c.Ref()); err == nil {
+	if live, err := c.store.Outline(ctx, c.Ref()); err == nil {
 		c.see(live)
 	}
 	command := commands[slices.IndexFunc(commands, func(o Command) bool { return o.Spec.Command == call.Spec.Command })]
@@ -180,7 +180,7 @@ type sessionInfo struct {
 
 func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, error) {
 	ref := c.Ref()
-	live, err := c.store.Read(ctx, ref)
+	live, err := c.store.Outline(ctx, ref)
 	if err != nil {
 		return plugin.Result{}, StoreError(err)
 	}
@@ -340,7 +340,7 @@ func (c *Chat) goLive(ctx context.Context, _ []string) (plugin.Result, error) {
 	if selected == "" {
 		return plugin.Result{Text: "the conversation itself is shown already"}, nil
 	}
-	if err := c.store.Select(ctx, ref, ""); err != nil {
+	if err := c.opts.Select(ctx, ref, ""); err != nil {
 		return plugin.Result{}, StoreError(err)
 	}
 	return plugin.Result{Text: "back to the conversation"}, nil

@@ -12,7 +12,7 @@ import (
 type Event struct {
 	// Seq grows by one with each event of one life of the gateway.
 	Seq int64 `json:"seq"`
-	// Kind is "turn.started", "turn.ended", "session.replaced",
+	// Kind is "turn.started", "turn.ended", "session.replaced", "session.selected",
 	// "<command>.changed", "plugins.changed" or "events.dropped".
 	Kind    string    `json:"kind"`
 	Time    time.Time `json:"time"`

@@ -15,6 +15,7 @@ import (
 	"sess/plugin"
 )
 
+// S4-84: a server that would be open is not made.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -50,7 +51,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Only the exact token passes, everywhere but on the open paths, and nothing
+// S4-60: only the exact token passes, everywhere but on the open paths, and nothing
 // tells which part of another one was wrong.
 func TestToken(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ type Command struct {
 type Event struct {
 	// Seq grows by one with each event of one host, so that a gap shows.
 	Seq int64 `json:"seq"`
-	// Kind is "turn.started", "turn.ended", "session.replaced",
+	// Kind is "turn.started", "turn.ended", "session.replaced", "session.selected",
 	// "<command>.changed" after a verb that is not read only, "plugins.changed",
 	// or "events.dropped".
 	Kind    string    `json:"kind"`

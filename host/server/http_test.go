@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"regexp"
 	"strings"
 	"testing"
@@ -182,6 +183,71 @@ func TestBodies(t *testing.T) {
 	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body without length: status %d, want 413", resp.StatusCode)
 	}
+}
+
+// A client that sends all of a body before it reads gets the answer, whatever it is
+// that keeps the body from being read.
+func TestAnswerToABodyThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	g := start(t, newHost(t), server.Options{})
+	const size = 3 * server.DefaultBodyLimit
+	whole, chunked := fmt.Sprintf("Content-Length: %d\r\n\r\n", size), "Transfer-Encoding: chunked\r\n\r\n"
+	for _, tt := range []struct {
+		request, token, headers string
+		status                  int
+		code                    string
+	}{
+		{"PUT /sessions/s1", token, whole, 413, "usage"},
+		{"PUT /sessions/s1", token, chunked, 413, "usage"},
+		{"POST /rpc", token, whole, 413, "usage"},
+		{"POST /notes/save", token, chunked, 413, "usage"},
+		{"POST /notes/nosuch", token, whole, 404, "usage"},
+		{"DELETE /healthz", token, chunked, 405, "usage"},
+		{"PUT /sessions/s1", "wrong", whole, 401, "denied"},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		sent := func() error {
+			_, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s", tt.request, tt.token, tt.headers)
+			var body io.Writer = conn
+			if tt.headers == chunked {
+				w := httputil.NewChunkedWriter(conn)
+				defer func() { _, _ = io.WriteString(conn, "\r\n") }() // what is wrong with it is told by the read
+				defer w.Close()
+				body = w
+			}
+			if err == nil {
+				_, err = io.CopyN(body, endless{}, size)
+			}
+			return err
+		}
+		if err := sent(); err != nil {
+			t.Errorf("%s %q: the body was not taken: %v", tt.request, tt.headers, err)
+			continue
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s %q: no answer: %v", tt.request, tt.headers, err)
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != tt.status || !strings.Contains(string(body), fmt.Sprintf(`"code":%q`, tt.code)) {
+			t.Errorf("%s %q: %d %s, %v, want %d %s", tt.request, tt.headers, resp.StatusCode, body, err, tt.status, tt.code)
+		}
+	}
+}
+
+// endless is blanks without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
 }
 
 // A panic becomes an answer with an incident that the log has too; what it said

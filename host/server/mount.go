@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
-	"sess/host/web"
 	"sess/plugin"
 	"sess/surfaces"
 )
@@ -91,12 +90,9 @@ const toolPath = "/tools/invoke"
 
 // endpoints lists the server's own endpoints.
 func (s *Server) endpoints() []endpoint {
-	return slices.Concat([]endpoint{
-		{http.MethodGet, "/", true, s.serveRoot},
+	return slices.Concat(s.pageEndpoints(), []endpoint{
 		{http.MethodGet, "/healthz", true, s.serveHealth},
 		{http.MethodGet, "/readyz", true, s.serveReady},
-		{http.MethodGet, "/client.js", true, text("text/javascript; charset=utf-8", web.Client)},
-		{http.MethodGet, "/client.d.ts", true, text("text/plain; charset=utf-8", web.ClientTypes)},
 		{http.MethodGet, "/openapi.json", false, s.serveOpenAPI},
 		{http.MethodGet, "/metrics", false, s.serveMetrics},
 		{http.MethodGet, "/tools", false, s.serveTools},
@@ -218,8 +214,31 @@ func (s *Server) around(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := next(c); err != nil {
 			s.fail(c, err)
 		}
+		s.takeLate(c)
 		return nil
 	}
+}
+
+// takeLate reads what is left of a body that was answered without being read: a
+// connection that is closed before is reset, and who sends all of a body first, as
+// many programs do, would see that in place of the answer. It takes a bounded amount
+// in a bounded time; a little is taken by net/http itself, and gladly.
+func (s *Server) takeLate(c echo.Context) {
+	const little = 256 << 10
+	r := c.Request()
+	if r.ProtoMajor != 1 || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= little || r.Header.Get("Expect") != "" {
+		return // nothing comes, or only if it is asked for
+	}
+	conn := http.NewResponseController(c.Response())
+	if conn.Flush() != nil || conn.SetReadDeadline(time.Now().Add(lateTimeout)) != nil {
+		return
+	}
+	if serve, ok := r.Context().Value(closingKey{}).(*serving); ok {
+		defer context.AfterFunc(serve.closing, func() { _ = conn.SetReadDeadline(time.Now()) })() // the server waits for nobody's body
+	}
+	// An error is the client's, who has gone or takes too long.
+	_, _ = io.CopyN(io.Discard, r.Body, 4*max(s.opts.BodyLimit, DefaultBodyLimit))
+	_ = conn.SetReadDeadline(time.Time{})
 }
 
 // guard lets in only who may, in the order of what must not be told: which host
@@ -537,11 +556,7 @@ func (s *Server) serveTool(c echo.Context) error {
 	return s.send(c, surfaces.RenderHTTPTool(result, err))
 }
 
-// text serves a text that never changes.
-func text(kind, content string) echo.HandlerFunc {
-	return func(c echo.Context) error { return c.Blob(http.StatusOK, kind, []byte(content)) }
-}
-
+// serveRoot tells a program where it is; see pageEndpoints for browsers.
 func (s *Server) serveRoot(c echo.Context) error {
 	return sendJSON(c, http.StatusOK, struct {
 		Name    string `json:"name"`

@@ -24,7 +24,8 @@ func (s *Server) operations(m *mounts) []surfaces.HTTPOperation {
 	return slices.Concat([]surfaces.HTTPOperation{
 		{
 			Method: http.MethodGet, Path: "/", ID: "root", Summary: "Tell what this is and where to go on", Open: true,
-			Response: json.RawMessage(`{"type":"object","required":["name","version"],"properties":{"name":{"type":"string"},"version":{"type":"string"}}}`),
+			Description: "Where the header Accept names text/html it is the page.",
+			Response:    json.RawMessage(`{"type":"object","required":["name","version"],"properties":{"name":{"type":"string"},"version":{"type":"string"}}}`),
 		},
 		{
 			Method: http.MethodGet, Path: "/healthz", ID: "healthz", Summary: "Tell that the process lives", Open: true,

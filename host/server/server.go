@@ -33,6 +33,8 @@ const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
+	// lateTimeout bounds the time that is taken for a body after the answer.
+	lateTimeout = 30 * time.Second
 	// headerLimit is more than net/http's own, so that a token of 1 MiB is refused
 	// like every other wrong one.
 	headerLimit = 1<<20 + 64<<10

@@ -118,22 +118,3 @@ func TestLoadAllIsWholeOrFails(t *testing.T) {
 		t.Errorf("the log:\n%s", log)
 	}
 }
-
-// The client module is served to everybody, as it holds no secret and a page has
-// no token before it has the module.
-func TestClientModule(t *testing.T) {
-	t.Parallel()
-	g := start(t, newHost(t), server.Options{})
-	for target, want := range map[string][2]string{
-		"/client.js":   {"text/javascript; charset=utf-8", "export function createSessions"},
-		"/client.d.ts": {"text/plain; charset=utf-8", "export interface LoadAllSessionsResult"},
-	} {
-		a := g.ask(t, "GET", target, "", "-")
-		if a.status != 200 || a.header.Get("Content-Type") != want[0] || !strings.Contains(a.body, want[1]) {
-			t.Errorf("GET %s: %d %s, want %s with %s", target, a.status, a.header.Get("Content-Type"), want[0], want[1])
-		}
-		if a := g.ask(t, "GET", target, "", "-", "Origin: https://elsewhere.example"); a.status != 403 {
-			t.Errorf("GET %s from a page of another origin: %d, want 403", target, a.status)
-		}
-	}
-}

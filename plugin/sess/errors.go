@@ -80,8 +80,13 @@ func explainTaken(err error, whenTaken func(stored string) string) *plugin.Error
 
 // meant adds to an error the names that may have been meant, or where to see all.
 func meant(e *plugin.Error, near []snapshot.Name) *plugin.Error {
+	return meantAmong(e, near, command("list", "--include-auto"))
+}
+
+// meantAmong is meant for names that another command lists.
+func meantAmong(e *plugin.Error, near []snapshot.Name, list string) *plugin.Error {
 	if len(near) == 0 {
-		return e.WithHint("see the names with: %s", command("list", "--include-auto"))
+		return e.WithHint("see the names with: %s", list)
 	}
 	return e.WithHint("did you mean %s?", namesText(near, " or ")).WithDetail("candidates", namesText(near, ", "))
 }

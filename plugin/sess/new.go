@@ -108,26 +108,20 @@ func free(ctx context.Context, pool *snapshot.Pool, name snapshot.Name) error {
 // openNew makes a session and makes it the active one.
 func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, error) {
 	r.settleUndecided(ctx)
-	first := r.ref.ID == "" // asking for the present session makes it
+	if r.ref.ID == "" {
+		return r.openFirst(ctx, want)
+	}
 	old, damaged, err := r.present(ctx)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
-	case first && want.from == nil:
-		return r.announceNew(ctx, want, &plugin.Session{}, old.Ref, nil)
 	case old.Running:
 		return plugin.Result{}, inTurn(old.Ref)
 	}
 	fresh := plugin.SessionRef{Project: r.key.Project, ID: sessionID(r.now())}
-	var stage plugin.Stage
-	if want.from != nil {
-		s, err := r.runtime.Stage(ctx, plugin.StageRequest{
-			Session: plugin.SessionRef{Project: fresh.Project}, Document: *want.from.Doc, Restore: true, Fresh: true,
-		})
-		if err != nil {
-			return plugin.Result{}, err
-		}
-		stage = *s
+	stage, err := r.stageFresh(ctx, want)
+	if err != nil {
+		return plugin.Result{}, err
 	}
 	info := r.op(snapshot.OpNew, want.name)
 	info.Session, info.NewSession = old.Ref.ID, fresh.ID
@@ -160,6 +154,38 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 		r.notices = append(r.notices, fmt.Sprintf("session %s is damaged: it was left as it is, without a backup", old.Ref.ID))
 	}
 	return r.announceNew(ctx, want, old, made, backup)
+}
+
+// openFirst is openNew where no session is active: there is nothing to go back to,
+// and asking for the present session would make another one.
+func (r *request) openFirst(ctx context.Context, want newSession) (plugin.Result, error) {
+	stage, err := r.stageFresh(ctx, want)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	if err := r.send(ctx, want.pool, &stage); err != nil {
+		return plugin.Result{}, r.abandon(ctx, stage.ID, nil, err)
+	}
+	made, err := r.runtime.NewSession(ctx, plugin.NewSessionRequest{Project: r.key.Project, ID: sessionID(r.now()), Stage: stage.ID})
+	if err != nil {
+		return plugin.Result{}, r.abandon(ctx, stage.ID, nil, err)
+	}
+	return r.announceNew(ctx, want, &plugin.Session{}, made, nil)
+}
+
+// stageFresh prepares what a new session begins with; without a snapshot that is
+// nothing, and no stage.
+func (r *request) stageFresh(ctx context.Context, want newSession) (plugin.Stage, error) {
+	if want.from == nil {
+		return plugin.Stage{}, nil
+	}
+	s, err := r.runtime.Stage(ctx, plugin.StageRequest{
+		Session: plugin.SessionRef{Project: r.key.Project}, Document: *want.from.Doc, Restore: true, Fresh: true,
+	})
+	if err != nil {
+		return plugin.Stage{}, err
+	}
+	return *s, nil
 }
 
 // announceNew saves the fresh state where a name was given, and answers.

@@ -332,6 +332,7 @@ func TestStatusAndComplete(t *testing.T) {
 	}
 }
 
+// S4-93: called before it was configured the plugin says that it is not ready.
 func TestBeforeConfigure(t *testing.T) {
 	t.Parallel()
 	p := sess.New(sess.Options{})

@@ -109,13 +109,15 @@ func trashRestore(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	name := r.Arg("name")
 	var entry snapshot.Entry
-	err = &snapshot.NotFoundError{Text: name}
+	err = snapshot.Find(name)
 	if pool != nil {
 		entry, err = pool.RestoreTrash(ctx, name, as)
 	}
 	if missing, ok := errors.AsType[*snapshot.NotFoundError](err); ok {
-		return plugin.Result{}, named(plugin.NotFound, missing, "there is no snapshot %q in the trash", clip(name, 160)).
-			WithHint("see what is there with: %s", command("trash", "list"))
+		return plugin.Result{}, meantAmong(named(plugin.NotFound, missing, "there is no snapshot %q in the trash", clip(name, 160)), missing.Near, command("trash", "list"))
+	}
+	if bad, ok := errors.AsType[*snapshot.NameError](err); ok && bad.Text == name {
+		return plugin.Result{}, meantAmong(explain(bad), bad.Near, command("trash", "list"))
 	}
 	if err != nil {
 		r.whenTaken = func(stored string) string {

@@ -1083,7 +1083,9 @@ func TestTrash(t *testing.T) {
 	w.do("save", "v1")
 	w.untouched(func() {
 		w.fails(plugin.Exists, "there is a snapshot v1 already; choose another name, or run: sess trash restore v1 --as=v1-restored", "trash", "restore", "v1")
-		w.fails(plugin.NotFound, `there is no snapshot "v2" in the trash; see what is there with: sess trash list`, "trash", "restore", "v2")
+		w.fails(plugin.NotFound, `there is no snapshot "v2" in the trash; did you mean v1?`, "trash", "restore", "v2")
+		w.fails(plugin.NotFound, `there is no snapshot "other" in the trash; see the names with: sess trash list`, "trash", "restore", "other")
+		w.fails(plugin.InvalidName, `"../v1" is no name for a snapshot: a name has no slashes; did you mean v1?`, "trash", "restore", "../v1")
 		e := w.refused(plugin.Usage, "trash", "empty")
 		if e.Details["count"] != "1" || !strings.HasSuffix(e.Hint, "sess trash empty --confirm") {
 			t.Errorf("trash empty without --confirm: %+v", e)

@@ -74,8 +74,8 @@ func TestWriteReplacesWhole(t *testing.T) {
 	}
 }
 
-// A write that fails at any operation leaves the old content or the new one,
-// and no temp file.
+// S4-14, S4-87: A write that fails at any operation leaves the old content or the
+// new one, and no temp file.
 func TestWriteFailsWhole(t *testing.T) {
 	t.Parallel()
 	for k := 0; ; k++ {
@@ -165,6 +165,7 @@ func TestRenameTriedAgain(t *testing.T) {
 	}
 }
 
+// S4-86: what stands where a temp file might be is in no write's way.
 func TestTakenTempName(t *testing.T) {
 	t.Parallel()
 	fsys := open(t)

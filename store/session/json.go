@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"sess/store/transcript"
@@ -200,6 +202,27 @@ func encode(v any) json.RawMessage {
 		panic(err)
 	}
 	return raw
+}
+
+// keeping is v as JSON, with those members of old that its type does not know: old
+// is what was stored before in its place, and a newer version may have put more
+// there. Where old is no such object, nothing is kept of it.
+func keeping[T any](old json.RawMessage, v T) json.RawMessage {
+	var was T
+	now := encode(v)
+	stored, err := members(old)
+	if err != nil || json.Unmarshal(old, &was) != nil {
+		return now
+	}
+	known, _ := members(encode(was)) // what was just encoded is an object
+	list, _ := members(now)
+	for _, m := range stored {
+		same := func(other member) bool { return strings.EqualFold(other.key, m.key) }
+		if !slices.ContainsFunc(known, same) && !slices.ContainsFunc(list, same) {
+			list = append(list, m)
+		}
+	}
+	return joinMembers(list)
 }
 
 // text is the string that value is, or "".

@@ -97,7 +97,7 @@ func (s *Store) Pin(ctx context.Context, ref Ref, on bool) error {
 			return err
 		}
 		m.Pinned = on
-		return s.writeSmall(ref, metaFile, m)
+		return s.writeMeta(ref, m)
 	})
 }
 
@@ -133,7 +133,11 @@ func (s *Store) setManifest(ctx context.Context, m Manifest) error {
 			}
 		}
 	}
-	return durable.Write(s.fs, manifestFile, append(encode(m), '\n'))
+	stored, err := s.rawSmall(manifestFile)
+	if err != nil {
+		return err
+	}
+	return durable.Write(s.fs, manifestFile, append(keeping(stored, m), '\n'))
 }
 
 // Meta returns what is kept about a session; zeros where nothing is.
@@ -162,7 +166,15 @@ func (s *Store) touchMeta(ref Ref, opened bool) error {
 	if opened && m.ActivatedAt == 0 {
 		m.ActivatedAt = m.LastActiveAt
 	}
-	return s.writeSmall(ref, metaFile, m)
+	return s.writeMeta(ref, m)
+}
+
+func (s *Store) writeMeta(ref Ref, m Meta) error {
+	old, err := s.rawSmall(ref.folder() + "/" + metaFile)
+	if err != nil {
+		return err
+	}
+	return s.writeSmall(ref, metaFile, keeping(old, m))
 }
 
 // activated reports whether a session was ever the open one.
@@ -211,7 +223,7 @@ func (s *Store) Select(ctx context.Context, ref Ref, snapshotID string) error {
 		if snapshotID == "" {
 			return durable.Remove(s.fs, ref.folder()+"/"+viewFile)
 		}
-		return s.writeSmall(ref, viewFile, view{Snapshot: snapshotID})
+		return s.writeSmall(ref, viewFile, encode(view{Snapshot: snapshotID}))
 	})
 }
 
@@ -247,9 +259,18 @@ func (s *Store) readSmall(name string, v any) error {
 	return nil
 }
 
-func (s *Store) writeSmall(ref Ref, base string, v any) error {
+// rawSmall is the text of a small file; nil where there is none.
+func (s *Store) rawSmall(name string) (json.RawMessage, error) {
+	data, err := durable.ReadFile(s.fs, name, smallFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+func (s *Store) writeSmall(ref Ref, base string, text json.RawMessage) error {
 	if err := durable.MkdirAll(s.fs, ref.folder()); err != nil {
 		return err
 	}
-	return durable.Write(s.fs, ref.folder()+"/"+base, append(encode(v), '\n'))
+	return durable.Write(s.fs, ref.folder()+"/"+base, append(text, '\n'))
 }

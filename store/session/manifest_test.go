@@ -3,7 +3,10 @@ package session_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sess/store/session"
 )
@@ -42,6 +45,43 @@ func TestManifest(t *testing.T) {
 	}
 	if err := s.Activate(t.Context(), session.Ref{Project: "default", ID: "none"}); err == nil {
 		t.Error("a session that does not exist was activated")
+	}
+}
+
+// What a newer version stores beside what this one knows stays there when this one
+// changes something: of the manifest, of a session, of its notifications, and of each
+// of those.
+func TestSmallFilesKeepWhatTheyDoNotKnow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	create(t, s, ref, "hello")
+	path := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
+	manifest, meta, told := path("manifest.json"), path("default/s1/session_meta.json"), path("default/s1/notifications.json")
+	ok(t, os.MkdirAll(filepath.Dir(meta), 0o700))
+	ok(t, os.WriteFile(manifest, []byte(`{"version":1,"panes":[ 1, 2 ],"lastProjectId":"gone"}`), 0o600))
+	ok(t, os.WriteFile(meta, []byte(`{"createdAt":1,"lastActiveAt":1,"Pinned":true,"colour":"blue"}`), 0o600))
+	ok(t, os.WriteFile(told, []byte(`{"schema":2,"operations":[`+
+		`{"id":"a","text":"x","status":"done","createdAt":1,"updatedAt":1,"link":"l&1"},`+
+		`{"id":"b","text":"y","status":"done","createdAt":1,"updatedAt":1}],"acknowledged":[`+
+		`{"id":"c","text":"z","status":"done","createdAt":1,"updatedAt":1,"acknowledgedAt":1,"link":"l3"}]}`), 0o600))
+
+	ok(t, s.Activate(t.Context(), ref))
+	ok(t, s.Pin(t.Context(), ref, false))
+	must(s.Acknowledge(t.Context(), ref, []string{"a"}))(t)
+	must(s.Notify(t.Context(), ref, session.Notification{ID: "c", Text: "again", Status: session.NotificationDone}))(t)
+
+	now := strconv.FormatInt(noon().UnixMilli(), 10)
+	for file, want := range map[string]string{
+		manifest: `{"version":1,"lastProjectId":"default","lastSessionId":"s1","panes":[ 1, 2 ]}`,
+		meta:     `{"createdAt":1,"lastActiveAt":` + now + `,"activatedAt":` + now + `,"colour":"blue"}`,
+		told: `{"operations":[{"id":"b","text":"y","status":"done","createdAt":1,"updatedAt":1},` +
+			`{"id":"c","text":"again","status":"done","createdAt":1,"updatedAt":` + now + `,"link":"l3"}],` +
+			`"acknowledged":[{"id":"a","text":"x","status":"done","createdAt":1,"updatedAt":1,"acknowledgedAt":` + now + `,"link":"l&1"}],"schema":2}`,
+	} {
+		if diff := cmp.Diff(want+"\n", string(must(os.ReadFile(file))(t))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", filepath.Base(file), diff)
+		}
 	}
 }
 

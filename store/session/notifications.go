@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -140,9 +141,38 @@ func (s *Store) changeNotifications(ctx context.Context, ref Ref, change func(*N
 		if err := change(&all); err != nil {
 			return err
 		}
-		return s.writeSmall(ref, notificationsFile, all)
+		old, err := s.rawSmall(ref.folder() + "/" + notificationsFile)
+		if err != nil {
+			return err
+		}
+		return s.writeSmall(ref, notificationsFile, all.keeping(old))
 	})
 	return all, err
+}
+
+// keeping is n as it is stored in place of old, in which each notification may have
+// members that this version does not know.
+func (n Notifications) keeping(old json.RawMessage) json.RawMessage {
+	var stored struct{ Operations, Acknowledged []json.RawMessage }
+	_ = json.Unmarshal(old, &stored) // nothing was stored, or it has just been read
+	was := map[string]json.RawMessage{}
+	for _, raw := range append(stored.Operations, stored.Acknowledged...) {
+		var it Notification
+		if json.Unmarshal(raw, &it) == nil {
+			was[it.ID] = raw
+		}
+	}
+	list := func(all []Notification) json.RawMessage {
+		out := []json.RawMessage{}
+		for _, it := range all {
+			out = append(out, keeping(was[it.ID], it))
+		}
+		return encode(out)
+	}
+	return keeping(old, struct {
+		Operations   json.RawMessage `json:"operations"`
+		Acknowledged json.RawMessage `json:"acknowledged"`
+	}{list(n.Operations), list(n.Acknowledged)})
 }
 
 // UnknownNotificationError says that a session has no notification of that id.

@@ -198,8 +198,8 @@ func (p *Pool) ReadTrash(ctx context.Context, id string) (*Snapshot, error) {
 }
 
 // RestoreTrash brings a document back from the trash: of several the one taken
-// away last. The name is its old one unless as is given; one that is taken is an
-// *ExistsError. What was deleted or pruned leaves the trash; an older version of
+// away last. What is none is a *NotFoundError or a *NameError, with near names. The
+// name is its old one unless as is given; one that is taken is an *ExistsError. What was deleted or pruned leaves the trash; an older version of
 // a snapshot that was overwritten comes back as a copy with an id of its own and
 // stays in the trash, so that the overwrite can still be undone.
 func (p *Pool) RestoreTrash(ctx context.Context, nameOrID string, as Name) (Entry, error) {
@@ -226,7 +226,8 @@ func (p *Pool) restoreTrash(ctx context.Context, nameOrID string, as Name) (Entr
 			names = append(names, t.Name)
 		}
 		slices.Sort(names)
-		return Entry{}, &NotFoundError{Text: nameOrID, Near: near(nameOrID, slices.Compact(names))}
+		_, err := find(slices.Compact(names), nameOrID)
+		return Entry{}, err
 	}
 	t := all[i]
 	if as == "" {
