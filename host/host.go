@@ -25,6 +25,7 @@ import (
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/plugin/upstream"
+	"sess/store/chunk"
 	"sess/store/durable"
 	"sess/store/session"
 )
@@ -57,9 +58,8 @@ type Options struct {
 	Environ []string
 	// FS opens folders; nil means the real disk.
 	FS durable.OpenFunc
-	// ChunkWriters is how many chunks of a session are written at a time; 0 lets
-	// the store choose.
-	ChunkWriters int
+	// Chunks says how the chunks of sessions are kept; the zero value is good.
+	Chunks chunk.Options
 	// Now is the clock; nil means the real one.
 	Now func() time.Time
 	// Events is told of everything that happens in this host, in order; nil is
@@ -166,7 +166,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, HomeError(opts.Home, err)
 	}
-	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters, Made: func(session.Ref) { h.expire() }})
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, Chunks: opts.Chunks, Made: func(session.Ref) { h.expire() }})
 	if err != nil {
 		return nil, errors.Join(HomeError(opts.Home, err), h.home.Close())
 	}
