@@ -107,6 +107,9 @@ func (r *request) serve(ctx context.Context, run func(context.Context, *request)
 // explain turns an error into what every surface shows.
 func (r *request) explain(ctx context.Context, err error) *plugin.Error {
 	e := explainTaken(err, r.whenTaken)
+	if r.Call.Foreign != "" {
+		e.Hint = ofAgent(e.Hint, r.agent)
+	}
 	if e.Hint != emptyTheTrash() {
 		return e
 	}
