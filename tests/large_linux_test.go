@@ -86,15 +86,16 @@ func TestMemoryWithLargeConversation(t *testing.T) {
 	var pids map[string]int
 	work := func(id string) map[string]int {
 		t.Helper()
-		most := map[string]int{}
+		most, n := map[string]int{}, 0
 		do := func(args ...string) {
 			t.Helper()
 			for _, pid := range pids {
 				forgetPeak(t, pid)
 			}
 			u.do(args...)
+			n++
 			for name, pid := range pids {
-				most[name+": "+strings.ReplaceAll(strings.Join(args, " "), id, "ID")] = peak(t, pid)
+				most[fmt.Sprintf("%s at command %d, %s,", name, n, args[0])] = peak(t, pid)
 			}
 		}
 		do("sessions", "use", id)

@@ -38,36 +38,50 @@ func (s *Store) adopt(p *pack) {
 // lookForPacks sees which packs are there, and reports whether these are other
 // ones than were known.
 func (s *Store) lookForPacks() (changed bool, err error) {
-	entries, err := s.fs.ReadDir(packs)
-	if ignoreMissing(err) != nil {
-		return false, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var now []*pack
+	for try := 1; ; try++ {
+		now, moved, err := s.listPacks()
+		if err != nil {
+			return false, err
+		}
+		if moved && try < 3 {
+			continue // its chunks are in another one, which came after the folder was read
+		}
+		changed = !slices.Equal(now, s.packs)
+		s.packs = now
+		return changed, nil
+	}
+}
+
+// listPacks reads which packs are there, and those of them that are new. It
+// reports whether one was swept meanwhile. s.mu is held.
+func (s *Store) listPacks() (now []*pack, moved bool, err error) {
+	entries, err := s.fs.ReadDir(packs)
+	if err != nil {
+		return nil, false, ignoreMissing(err)
+	}
 	for _, e := range entries {
 		if !isPack(e) {
 			continue
 		}
 		file := packs + "/" + e.Name()
-		i := slices.IndexFunc(s.packs, func(p *pack) bool { return p.file == file })
-		if i >= 0 {
+		if i := slices.IndexFunc(s.packs, func(p *pack) bool { return p.file == file }); i >= 0 {
 			now = append(now, s.packs[i])
 			continue
 		}
 		p, err := readPack(s.fs, file)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // swept meanwhile
+			moved = true
+			continue
 		}
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
 		now = append(now, p)
 		s.unsynced = true // who made it may not have come as far
 	}
-	changed = !slices.Equal(now, s.packs)
-	s.packs = now
-	return changed, nil
+	return now, moved, nil
 }
 
 // isPack reports whether a file is one by its name.
