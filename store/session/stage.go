@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ type Stage struct {
 	store     *Store
 	doc       *transcript.Document
 	normalise bool
-	seen      []byte // the session's file; nil when there is none
+	seen      image // the session's file
 	unlock    func() error
 	batch     *chunk.Batch
 	lacking   []transcript.ID        // in the order they were found missing
@@ -254,7 +253,7 @@ func (st *Stage) Commit(ctx context.Context, expect int64, op, note string) (rev
 		}
 		return stored.Revision, st.Discard()
 	}
-	if stored.Revision != expect || expect == 0 && !bytes.Equal(st.seen, k.seen) {
+	if stored.Revision != expect || expect == 0 && !st.seen.equal(k.seen) {
 		return 0, &ConflictError{Ref: st.Ref, Have: stored.Revision, Want: expect}
 	}
 	next := stored.clone()
@@ -321,6 +320,22 @@ func (st *Stage) CommitNew(ctx context.Context, ref Ref, title, op string) (Ref,
 		return Ref{}, err
 	}
 	return ref, st.Discard()
+}
+
+// Keep stores the stage's chunks without making a session of it, and returns the
+// state with what loads its chunks. They are kept until Discard. A *MissingError
+// if chunks are missing.
+func (st *Stage) Keep(ctx context.Context) (*transcript.Document, transcript.Loader, error) {
+	if err := st.ready(); err != nil {
+		return nil, nil, err
+	}
+	if st.batch != nil {
+		if err := st.batch.Commit(ctx); err != nil {
+			return nil, nil, fmt.Errorf("keep what is staged: %w", err)
+		}
+		st.batch = nil
+	}
+	return st.doc, st.store.chunks.Plain, nil
 }
 
 // Discard gives the stage up, if it was not committed. Further calls do nothing.
