@@ -190,14 +190,14 @@ func (f *foreignCall) sessions(ctx context.Context, in *dispatch.Invocation) (pl
 		}
 		line := []string{row.ID, messages, plugin.Size(row.Bytes), plugin.Ago(c.UpdatedAt, f.host.now()), row.Model, title}
 		if all {
-			line = append(line, row.Folder)
+			line = append(line, row.ProjectID, row.Folder)
 		}
 		cells = append(cells, line)
 	}
 	var parts []string
 	head := []string{"SESSION", "MSGS", "SIZE", "UPDATED", "MODEL", "TITLE"}
 	if all {
-		head = append(head, "FOLDER")
+		head = append(head, "PROJECT", "FOLDER")
 	}
 	switch {
 	case page.Total == 0:

@@ -62,7 +62,8 @@ func (u *claudeUser) says(id string, prompts ...string) (file string) {
 		u.t.Fatal(err)
 	}
 	n := strings.Count(string(old), "\n")
-	text := string(old)
+	var text strings.Builder
+	text.Write(old)
 	for _, prompt := range prompts {
 		for _, m := range [][2]string{{"user", prompt}, {"assistant", "answer to " + prompt}} {
 			parent := "null"
@@ -70,11 +71,11 @@ func (u *claudeUser) says(id string, prompts ...string) (file string) {
 				parent = fmt.Sprintf(`"%s-%d"`, id, n)
 			}
 			n++
-			text += fmt.Sprintf(`{"type":%q,"uuid":"%s-%d","parentUuid":%s,"sessionId":%q,"cwd":%q,"timestamp":"2026-11-29T15:51:56.000Z","message":{"role":%q,"model":"m-1","content":%q}}`+"\n",
+			fmt.Fprintf(&text, `{"type":%q,"uuid":"%s-%d","parentUuid":%s,"sessionId":%q,"cwd":%q,"timestamp":"2026-11-29T15:51:56.000Z","message":{"role":%q,"model":"m-1","content":%q}}`+"\n",
 				m[0], id, n, parent, id, u.in, m[0], m[1])
 		}
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		u.t.Fatal(err)
 	}
 	u.ago(file, 2*time.Hour)
@@ -208,6 +209,11 @@ func TestTwoConversationsAtOnce(t *testing.T) {
 	}
 	u.enter("elsewhere")
 	u.fails(plugin.NotFound.Info().Exit, &e, claude("save", "v1", "--session="+claudeID(1))...)
+	u.fails(plugin.NotFound.Info().Exit, new(any), claude("save", "v1")...)
+	pools, err := os.ReadDir(filepath.Join(u.home, "agents", "claude-code", "projects"))
+	if err != nil || len(pools) != 1 {
+		t.Errorf("after saves that were refused there are %d pools, want 1 (%v)", len(pools), err)
+	}
 	if !strings.Contains(e.Hint, filepath.Join(u.dir, "work")) {
 		t.Errorf("a conversation of another folder is refused by %+v", e)
 	}

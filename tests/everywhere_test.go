@@ -652,3 +652,56 @@ func TestRPCPages(t *testing.T) {
 		}
 	}
 }
+
+// What a clean-up takes is told with its reason on every surface, the same as its dry
+// run told; what people named, pinned or use stays, and all of it comes back.
+func TestPruneEverywhere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"maxSnapshots":0}`)
+	u.chat("hello", "/sess save keep1", "/sess pin keep1", "/sess save keep2")
+	var lines []string
+	for i := range 10 {
+		lines = append(lines, fmt.Sprintf("/sess save a%d~", i))
+	}
+	u.chat(append(lines, "more", "/sess load a0~ --no-backup")...)
+	u.chat("more still") // what is live is no longer a0~, which was loaded last
+	u.configure(`{"maxSnapshots":6}`)
+	e := newEverywhere(t, u)
+	before := e.listed("HTTP", map[string]any{"includeAuto": true})
+	kept := []string{"a9~", "a8~", "a7~", "a0~", "keep2", "keep1"}
+	for _, surface := range objectSurfaces() {
+		var reports []string
+		for _, dry := range []bool{true, false} {
+			got := e.call(surface, "prune", false, map[string]any{"dryRun": dry})
+			var report struct {
+				Projects []struct {
+					Dropped, Kept []struct{ Name, Why, Reason string }
+				}
+			}
+			if err := json.Unmarshal(got.data, &report); got.code != "" || err != nil || len(report.Projects) != 1 {
+				t.Fatalf("prune on %s: %+v %s (%v)", surface, got, got.data, err)
+			}
+			dropped := report.Projects[0].Dropped
+			if len(dropped) != 6 || len(report.Projects[0].Kept) != 6 || !strings.Contains(got.text, "- a1~: auto-managed, oldest above maxSnapshots 6") {
+				t.Errorf("prune on %s drops %+v and says %q", surface, dropped, got.text)
+			}
+			reports = append(reports, mustJSON(t, report))
+			if left := e.listed(surface, map[string]any{"includeAuto": true}); dry && !slices.Equal(left, before) || !dry && !slices.Equal(sorted(left), sorted(kept)) {
+				t.Errorf("after a prune on %s (dry is %v): %q", surface, dry, left)
+			}
+		}
+		if reports[0] != reports[1] {
+			t.Errorf("the dry run on %s said %s, and the run %s", surface, reports[0], reports[1])
+		}
+		if got := e.call(surface, "undo", false, nil); got.code != "" {
+			t.Errorf("undo on %s: %+v", surface, got)
+		}
+		if back := e.listed(surface, map[string]any{"includeAuto": true}); !slices.Equal(sorted(back), sorted(before)) {
+			t.Errorf("after undo on %s: %q, want %q", surface, back, before)
+		}
+	}
+}
+
+// sorted is a sorted copy.
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }

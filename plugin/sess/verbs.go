@@ -128,7 +128,7 @@ func (r *request) pool(ctx context.Context) (*snapshot.Pool, error) {
 	if err != nil || pool != nil {
 		return pool, err
 	}
-	if r.ref.ID != "" {
+	if r.ref.ID != "" || r.Call.Foreign != "" {
 		if _, err := r.runtime.Session(ctx, r.ref); err != nil {
 			return nil, err
 		}
