@@ -125,7 +125,7 @@ func TestMemoryWithLargeConversation(t *testing.T) {
 	pids = map[string]int{"gateway": g.PID, "sess": u.plugin("sess").PID, "session-actions": u.plugin("session-actions").PID}
 	few := work("small")
 	for what, most := range work("large") {
-		const more = 32 << 20
+		const more = 40 << 20
 		if base, ok := few[what]; !ok || most > base+more {
 			t.Errorf("%s takes %d MB with %d MB of conversation, and %d MB with a small one: want at most %d MB more", what, most>>20, mb, base>>20, more>>20)
 		}
