@@ -19,7 +19,7 @@ import (
 // commands declares the host's own commands in the same way as a plugin does.
 func (h *Host) commands() ([]*dispatch.Dispatcher, error) {
 	var all []*dispatch.Dispatcher
-	for _, c := range []dispatch.Command{h.sessionsCommand(), h.pluginsCommand()} {
+	for _, c := range []dispatch.Command{h.sessionsCommand(), h.pluginsCommand(), h.agentsCommand()} {
 		c.Logger = h.log
 		d, err := dispatch.New(c)
 		if err != nil {
@@ -45,12 +45,13 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Examples: []string{"list", "list --trash", "list --limit=20"},
 			Flags: func(fs *dispatch.Flags) {
 				fs.Bool("trash", false, "those that were deleted or have expired")
+				fs.Bool("all-projects", false, "of another agent: those of all folders, not of the present one only")
 				fs.Paged()
 			},
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
 			Name: "show", Summary: "Show one session, by default the active one",
-			Help:   "With --json the whole session is printed, with all its messages; of more than 2 MB of them the newest, and omitted counts the others.",
+			Help:   "With --json the whole session is printed, with all its messages; of more than 4 MB of them the newest, and omitted counts the others.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.sessionsShow,
 		}, {
@@ -109,6 +110,9 @@ type sessionRow struct {
 }
 
 func (h *Host) sessionsList(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	if f := h.foreignCallOf(ctx); f != nil {
+		return f.sessions(ctx, in)
+	}
 	if in.Bool("trash") {
 		return h.sessionsTrash(ctx, in)
 	}
@@ -258,6 +262,9 @@ func (h *Host) sessionsTrash(ctx context.Context, in *dispatch.Invocation) (plug
 
 // existing resolves the session named by the argument, else by the call.
 func (h *Host) existing(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
+	if f := h.foreignCallOf(ctx); f != nil {
+		return session.Ref{}, f.onlyNew()
+	}
 	ref := session.Ref{Project: in.Call.Project, ID: in.Call.Session}
 	if in.Has("id") {
 		id, project := in.Arg("id"), ""
@@ -316,6 +323,9 @@ func (h *Host) noSession(ctx context.Context, ref session.Ref) error {
 }
 
 func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	if f := h.foreignCallOf(ctx); f != nil {
+		return f.show(ctx, in)
+	}
 	ref, err := h.existing(ctx, in)
 	if err != nil {
 		return plugin.Result{}, err
@@ -358,7 +368,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 		fmt.Fprintf(&b, "\n(%d earlier messages: sess sessions show --json)\n", hidden)
 	}
 	for _, m := range s.Messages {
-		fmt.Fprintf(&b, "\n%s: %s", m.Role, m.Content)
+		fmt.Fprintf(&b, "\n%s: %s", m.Role, strings.ReplaceAll(m.Content, "\n", "\n    "))
 		if m.Status != "complete" {
 			fmt.Fprintf(&b, " [%s]", m.Status)
 		}
@@ -455,6 +465,9 @@ type sessionRef struct {
 // inTrash finds the session in the trash that a call names: in the call's project,
 // else in the only one that has it.
 func (h *Host) inTrash(ctx context.Context, in *dispatch.Invocation) (session.Ref, error) {
+	if f := h.foreignCallOf(ctx); f != nil {
+		return session.Ref{}, f.onlyNew()
+	}
 	id := in.Arg("id")
 	if _, err := session.ParseRef(DefaultProject, id); err != nil {
 		return session.Ref{}, chat.StoreError(err)

@@ -39,7 +39,7 @@ func (h *Host) CompleteLine(ctx context.Context, p *Program, line Line) []plugin
 	req := out.Ask.Request
 	req.Call.Project = cmp.Or(req.Call.Project, line.Project)
 	req.Call.Session = cmp.Or(req.Call.Session, line.Session)
-	req.Call.Caller = plugin.CallerCLI
+	req.Call.Caller, req.Call.Cwd = plugin.CallerCLI, line.Cwd
 	asked, err := h.Complete(ctx, out.Ask.Command, req)
 	if err != nil {
 		asked = nil

@@ -67,6 +67,8 @@ type Config struct {
 		} `json:"tls"` // nil: none
 	} `json:"gateway"`
 
+	Agents map[string]AgentEntry `json:"agents"` // other agents, by id
+
 	raw  map[string]any
 	path string
 	// parts are the plugins' configurations by id, defaults filled in.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"sess/host/agents"
 	"sess/host/chat"
 	"sess/host/models"
 	"sess/plugin"
@@ -32,6 +33,10 @@ const pace = 12 * time.Millisecond
 // OpenChat opens a chat on a session, and makes it where it does not exist: the
 // one that is named, or where none is named and none is active a new one.
 func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) {
+	if a := agents.Find(o.Agent); a != nil {
+		return nil, plugin.Errorf(plugin.Denied, "a conversation of %s goes on in %s itself", a.Name(), a.Name()).
+			WithHint("leave --agent out to talk here; sess --agent=%s sessions list shows its conversations", a.ID())
+	}
 	var model models.Model
 	if o.Model != "" {
 		m, err := h.openModel(o.Model, o.Paced)
@@ -184,6 +189,9 @@ func (h *Host) chatCommands(ctx context.Context, moved func(plugin.Call, session
 func (h *Host) Complete(ctx context.Context, command string, req plugin.CompleteRequest) ([]plugin.Candidate, error) {
 	switch req.Kind {
 	case "session":
+		if f := h.foreign(&req.Call); f != nil {
+			return f.candidates(ctx)
+		}
 		infos, err := h.sessions.List(ctx)
 		if err != nil {
 			return nil, chat.StoreError(err)
@@ -206,12 +214,7 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 		}
 		return out, nil
 	case "agent":
-		agents, err := h.agents()
-		var out []plugin.Candidate
-		for _, a := range agents {
-			out = append(out, plugin.Candidate{Value: a})
-		}
-		return out, err
+		return h.agentCandidates()
 	case "trashed-session":
 		trashed, err := h.sessions.Trashed(ctx)
 		var out []plugin.Candidate
@@ -236,11 +239,13 @@ func (h *Host) Complete(ctx context.Context, command string, req plugin.Complete
 	}
 	for _, p := range h.plugins() {
 		if p.sup != nil && slices.Contains(p.Manifest.Commands, command) {
-			ref, err := h.Resolve(ctx, req.Call.Project, req.Call.Session)
-			if err != nil {
-				return nil, err
+			if h.foreign(&req.Call) == nil {
+				ref, err := h.Resolve(ctx, req.Call.Project, req.Call.Session)
+				if err != nil {
+					return nil, err
+				}
+				req.Call.Project, req.Call.Session = ref.Project, ref.ID
 			}
-			req.Call.Project, req.Call.Session = ref.Project, ref.ID
 			if req.Call.Agent == "" {
 				req.Call.Agent = DefaultAgent
 			}

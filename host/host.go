@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +25,7 @@ import (
 	"sess/host/supervise"
 	"sess/plugin"
 	"sess/plugin/upstream"
+	"sess/store/chunk"
 	"sess/store/durable"
 	"sess/store/session"
 )
@@ -57,9 +58,8 @@ type Options struct {
 	Environ []string
 	// FS opens folders; nil means the real disk.
 	FS durable.OpenFunc
-	// ChunkWriters is how many chunks of a session are written at a time; 0 lets
-	// the store choose.
-	ChunkWriters int
+	// Chunks says how the chunks of sessions are kept; the zero value is good.
+	Chunks chunk.Options
 	// Now is the clock; nil means the real one.
 	Now func() time.Time
 	// Events is told of everything that happens in this host, in order; nil is
@@ -111,6 +111,7 @@ type Host struct {
 	moves    map[string]*session.Ref // by request id
 	calls    map[string]int          // in flight, by request id: those that a call makes have its own
 	mended   map[string][]string     // what the answer to a request has to tell, by its id
+	foreigns map[string]*foreignCall // those of the calls in flight, by request id
 	runtimes map[*runtime]bool       // of the plugin processes that live
 	methods  map[string]Method       // by name: those that are no command's
 	closing  bool
@@ -123,7 +124,7 @@ var _ plugin.Dispatcher = (*Host)(nil)
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	h := &Host{
 		opts: opts, now: opts.Now, transport: upstream.NewTransport(),
-		moves: map[string]*session.Ref{}, calls: map[string]int{}, mended: map[string][]string{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
+		moves: map[string]*session.Ref{}, calls: map[string]int{}, mended: map[string][]string{}, foreigns: map[string]*foreignCall{}, runtimes: map[*runtime]bool{}, methods: map[string]Method{},
 	}
 	if h.now == nil {
 		h.now = time.Now
@@ -168,7 +169,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if h.home, err = h.opts.FS(opts.Home); err != nil {
 		return nil, HomeError(opts.Home, err)
 	}
-	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, ChunkWriters: opts.ChunkWriters, Made: func(session.Ref) { h.expire() }})
+	h.sessions, err = session.Open(filepath.Join(opts.Home, "sessions"), session.Options{FS: h.opts.FS, Now: h.now, Logger: h.log, Chunks: opts.Chunks, Made: func(session.Ref) { h.expire() }})
 	if err != nil {
 		return nil, errors.Join(HomeError(opts.Home, err), h.home.Close())
 	}
@@ -270,13 +271,16 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	if call.RequestID == "" {
 		call.RequestID = cmp.Or(plugin.RequestID(ctx), uuid.NewString())
 	}
-	ref, err := h.Resolve(ctx, call.Project, call.Session)
-	if err != nil {
-		return plugin.Result{}, err
+	foreign := h.foreign(&call)
+	if foreign == nil {
+		ref, err := h.Resolve(ctx, call.Project, call.Session)
+		if err != nil {
+			return plugin.Result{}, err
+		}
+		call.Project, call.Session = ref.Project, ref.ID
 	}
-	call.Project, call.Session = ref.Project, ref.ID
+	foreign = h.callBegins(&call, foreign)
 	ctx = plugin.WithRequestID(ctx, call.RequestID)
-	h.callBegins(call.RequestID)
 	defer h.callEnds(call.RequestID)
 	h.log.Debug("dispatch", "command", name, "request_id", call.RequestID, "caller", call.Caller)
 	lent, err := h.lend(ctx, name, &call)
@@ -295,6 +299,9 @@ func (h *Host) Dispatch(ctx context.Context, call plugin.Call, progress plugin.P
 	res, err = lent.end(res, err)
 	if err == nil {
 		res.Notices = append(res.Notices, h.takeMended(call.RequestID)...)
+		if foreign != nil {
+			res.Notices = append(res.Notices, foreign.takeReport()...)
+		}
 		h.publishChange(ctx, name, call, res)
 	}
 	return res, err
@@ -324,10 +331,24 @@ func (h *Host) Ready(ctx context.Context) error {
 	return nil
 }
 
-func (h *Host) callBegins(request string) {
+// callBegins notes that a call runs, and about which agent's conversations it is:
+// what a plugin asks for while it serves the call is known by the request. A call
+// that another one makes has its id, unless it is about other conversations.
+func (h *Host) callBegins(call *plugin.Call, foreign *foreignCall) *foreignCall {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.calls[request]++
+	if h.calls[call.RequestID] > 0 {
+		if first := h.foreigns[call.RequestID]; first.same(foreign) {
+			foreign = first
+		} else {
+			call.RequestID = uuid.NewString()
+		}
+	}
+	h.calls[call.RequestID]++
+	if foreign != nil {
+		h.foreigns[call.RequestID] = foreign
+	}
+	return foreign
 }
 
 // tellMended notes for the answer to a request what had to be mended in the
@@ -363,6 +384,10 @@ func (h *Host) callEnds(request string) {
 	}
 	delete(h.calls, request)
 	delete(h.mended, request)
+	if f := h.foreigns[request]; f != nil {
+		delete(h.foreigns, request)
+		defer f.close()
+	}
 	runtimes := slices.Collect(maps.Keys(h.runtimes))
 	h.mu.Unlock()
 	for _, r := range runtimes {

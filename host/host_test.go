@@ -79,11 +79,11 @@ func newProbe(build string) *probe {
 		Name: "new", Summary: "make a session", Effect: plugin.EffectWrite,
 		Args: []plugin.Arg{{Name: "id", Type: plugin.TypeString, Required: true}},
 		Run: func(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
-			ref, err := p.runtime.NewSession(ctx, plugin.NewSessionRequest{Project: in.Call.Project, ID: in.Arg("id"), Title: "made", Op: "op-" + in.Arg("id")})
+			made, err := p.runtime.NewSession(ctx, plugin.NewSessionRequest{Project: in.Call.Project, ID: in.Arg("id"), Title: "made", Op: "op-" + in.Arg("id")})
 			if err != nil {
 				return plugin.Result{}, err
 			}
-			return text("made %s", ref.ID)
+			return text("made %s", made.Ref.ID)
 		},
 	}, {
 		Name: "stage", Summary: "stage the session as it is", Effect: plugin.EffectWrite,

@@ -114,6 +114,9 @@ func (r *runtime) Session(ctx context.Context, ref plugin.SessionRef) (*plugin.S
 	if err := r.allow(plugin.PermSessionRead); err != nil {
 		return nil, err
 	}
+	if f := r.host.foreignCallOf(ctx); f != nil {
+		return f.session(ctx, ref)
+	}
 	at, err := r.host.ensure(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -146,6 +149,10 @@ func (r *runtime) ReadChunks(ctx context.Context, ids []transcript.ID) plugin.Ch
 			yield(plugin.Chunk{}, err)
 			return
 		}
+		if f := r.host.foreignCallOf(ctx); f != nil {
+			f.chunks(ctx, ids)(yield)
+			return
+		}
 		for _, id := range ids {
 			if err := ctx.Err(); err != nil {
 				yield(plugin.Chunk{}, err)
@@ -170,12 +177,19 @@ func (r *runtime) Stage(ctx context.Context, req plugin.StageRequest) (*plugin.S
 	if err := r.allow(plugin.PermSessionWrite); err != nil {
 		return nil, err
 	}
-	st, err := r.host.sessions.Stage(ctx, session.StageRequest{
+	want := session.StageRequest{
 		Ref:       refIn(req.Session),
 		Doc:       &req.Document,
 		Normalise: req.Restore,
 		Fresh:     req.Fresh,
-	})
+	}
+	if f := r.host.foreignCallOf(ctx); f != nil {
+		if err := f.stage(req); err != nil {
+			return nil, err
+		}
+		want.Normalise, want.Fresh = false, false // it is not the host that goes on with it
+	}
+	st, err := r.host.sessions.Stage(ctx, want)
 	if err != nil {
 		return nil, chat.StoreError(err)
 	}
@@ -265,6 +279,9 @@ func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string)
 	if err := r.allow(plugin.PermSessionRead); err != nil {
 		return plugin.OpUnknown, err
 	}
+	if r.host.foreignCallOf(ctx) != nil {
+		return plugin.OpVoid, nil // a conversation is made or it is not, and nothing remembers ops
+	}
 	state, err := r.host.sessions.OpState(ctx, refIn(ref), op)
 	if err != nil {
 		return plugin.OpUnknown, chat.StoreError(err)
@@ -272,9 +289,12 @@ func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string)
 	return plugin.OpState(state), nil
 }
 
-func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.SessionRef, error) {
+func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.MadeSession, error) {
 	if err := r.allow(plugin.PermSessionNew); err != nil {
-		return plugin.SessionRef{}, err
+		return plugin.MadeSession{}, err
+	}
+	if f := r.host.foreignCallOf(ctx); f != nil {
+		return r.newForeign(ctx, f, req)
 	}
 	ref := session.Ref{Project: projectOr(req.Project), ID: req.ID}
 	if ref.ID == "" {
@@ -286,7 +306,7 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 	} else {
 		var st *openStage
 		if st, err = r.stage(req.Stage, true); err != nil {
-			return plugin.SessionRef{}, err
+			return plugin.MadeSession{}, err
 		}
 		st.mu.Lock()
 		defer st.mu.Unlock()
@@ -297,16 +317,45 @@ func (r *runtime) NewSession(ctx context.Context, req plugin.NewSessionRequest) 
 		}
 	}
 	if err != nil {
-		return plugin.SessionRef{}, chat.StoreError(err)
+		return plugin.MadeSession{}, chat.StoreError(err)
 	}
 	r.host.moved(ctx, ref)
 	r.host.upkeep()
-	return refOut(ref), nil
+	return plugin.MadeSession{Ref: refOut(ref)}, nil
+}
+
+// newForeign makes a conversation of another agent of a stage.
+func (r *runtime) newForeign(ctx context.Context, f *foreignCall, req plugin.NewSessionRequest) (plugin.MadeSession, error) {
+	if req.Stage == "" {
+		return plugin.MadeSession{}, f.onlyNew()
+	}
+	st, err := r.stage(req.Stage, true)
+	if err != nil {
+		return plugin.MadeSession{}, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	defer r.release(st)
+	doc, load, err := st.Keep(ctx)
+	if err != nil {
+		return plugin.MadeSession{}, chat.StoreError(err)
+	}
+	made, notes, err := f.restore(ctx, doc, load, req.Title)
+	if err != nil {
+		return plugin.MadeSession{}, err
+	}
+	r.host.tellMended(st.request, session.Ref{Project: made.Ref.Project, ID: made.Ref.ID}, notes)
+	r.host.upkeep()
+	return made, nil
 }
 
 func (r *runtime) Select(ctx context.Context, ref plugin.SessionRef, snapshot string) error {
 	if err := r.allow(plugin.PermSessionWrite); err != nil {
 		return err
+	}
+	if f := r.host.foreignCallOf(ctx); f != nil {
+		return plugin.Errorf(plugin.Denied, "%s shows its own conversations: no snapshot can be shown in their place", f.agent.Name()).
+			WithHint("sess --agent=%s view <name> shows what is in one", f.agent.ID())
 	}
 	return chat.StoreError(r.host.selectSnapshot(ctx, refIn(ref), snapshot))
 }

@@ -39,6 +39,10 @@ type Call struct {
 	Argv []string
 	// Agent and Project choose the pool; empty means "main" and "default".
 	Agent, Project string
+	// Foreign is the name of the program whose conversations the call is about,
+	// where the agent is another program: they can be read and made anew, but are
+	// never changed. The host fills it in; empty means that they are the host's own.
+	Foreign string
 	// Session is the live session the call is about; empty means that the
 	// caller named none and the host found no active one.
 	Session string

@@ -203,6 +203,16 @@ type NewSessionRequest struct {
 	ID string
 }
 
+// MadeSession is a session that [Runtime] has made. That of another program gets
+// its id from that program's rules, whatever was asked for.
+type MadeSession struct {
+	Ref SessionRef
+	// File and Resume are set where the session is another program's: what was
+	// written, and the command that goes on with it, as arguments.
+	File   string
+	Resume []string
+}
+
 // Runtime is what the host offers to a plugin. A plugin gets only what its
 // manifest's permissions ask for; the rest answers denied. Before Configure
 // every call answers unavailable. Errors are [*Error] values. Safe for
@@ -210,7 +220,7 @@ type NewSessionRequest struct {
 type Runtime interface {
 	// Session returns a session's last complete state.
 	Session(ctx context.Context, ref SessionRef) (*Session, error)
-	// ReadChunks streams the session store's chunks of these ids, in this order.
+	// ReadChunks streams the session store's chunks of these ids, in any order.
 	// One that is gone (the session changed meanwhile) is not_found.
 	ReadChunks(ctx context.Context, ids []transcript.ID) Chunks
 	// Stage proposes a state; WriteChunks sends what it misses and returns what
@@ -228,7 +238,7 @@ type Runtime interface {
 	OpState(ctx context.Context, ref SessionRef, op string) (OpState, error)
 	// NewSession makes a session and makes it active, durably; the manifest's
 	// write commits it.
-	NewSession(ctx context.Context, req NewSessionRequest) (SessionRef, error)
+	NewSession(ctx context.Context, req NewSessionRequest) (MadeSession, error)
 	// Select shows a snapshot instead of the session (read-only), or with an
 	// empty snapshot id the session again.
 	Select(ctx context.Context, ref SessionRef, snapshot string) error

@@ -93,6 +93,7 @@ var exceptions = []exception{
 	{"store/session", "defaultLayout", "a fixed list, never written to"},
 	{"store/session", "panic", "what is encoded are the program's own types, which have JSON"},
 	{"store/snapshot", "ErrLocked", "an error of store/durable under another name"},
+	{"store/transcript", "hexDigit", "a fixed table, never written to"},
 	{"store/transcript", "panic", "what is encoded are the program's own types, which have JSON"},
 	{"tests/plugins/note", "os.MkdirAll", "an example in few lines; its notes are its own"},
 	{"tests/plugins/note", "os.WriteFile", "an example in few lines; its notes are its own"},

@@ -470,3 +470,238 @@ func TestFilesEverywhere(t *testing.T) {
 		u.do("load", "a")
 	}
 }
+
+// A load holds although nothing is said after it and the gateway ends at once: the
+// next one goes on from there, and so does what the model is given.
+func TestLoadSurvivesRestartEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, surface := range objectSurfaces() {
+		t.Run(surface, func(t *testing.T) {
+			t.Parallel()
+			u := newUser(t)
+			u.do("--session=one", "chat", "--message", "first")
+			u.do("--session=one", "chat", "--message", "second")
+			u.do("save", "alpha")
+			u.doWith("third\nfourth\nfifth\n", "--session=one", "chat")
+			g := u.gateway()
+			e := &everywhere{u, t, g.asker()}
+			got := e.call(surface, "load", false, map[string]any{"name": "alpha"})
+			var loaded struct {
+				Name, Backup string
+				Messages     int
+			}
+			if err := json.Unmarshal(got.data, &loaded); err != nil || loaded.Name != "alpha" || loaded.Messages != 4 || !strings.HasPrefix(loaded.Backup, "pre-load~") {
+				t.Errorf("load: %+v %s (%v), want the name, 4 messages and the backup", got, got.data, err)
+			}
+			u.do("gateway", "stop")
+			if exit := g.end(); exit != 0 {
+				t.Errorf("the gateway ended with status %d", exit)
+			}
+			a := u.gateway().asker()
+			if n := len(u.messages("--session=one")); n != 4 {
+				t.Errorf("after the restart there are %d messages, want 4", n)
+			}
+			said := a.say(t, "one", "hi")
+			if !strings.Contains(said.Message.Content, `3 messages from you; the first was "first"`) {
+				t.Errorf("the model was given something else: %q", said.Message.Content)
+			}
+			if got := u.messages("--session=one"); len(got) != 6 || got[4] != "hi" {
+				t.Errorf("after another turn: %q", got)
+			}
+			var backup struct{ Meta struct{ Messages int } }
+			if u.answer(&backup, "view", loaded.Backup); backup.Meta.Messages != 10 {
+				t.Errorf("the backup has %d messages, want 10", backup.Meta.Messages)
+			}
+		})
+	}
+}
+
+// An event log whose end was cut short is told of in a conversation over HTTP as
+// well, with file and line; the half line stays, and the next turn is whole.
+func TestTornEventLogOverHTTP(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.do("--session=one", "chat", "--message", "first")
+	logs := filepath.Join(u.home, "sessions", "default", "one")
+	first := filepath.Join(logs, "turn-001.jsonl")
+	whole, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const half = `{"seq":99,"type":"text_del`
+	write(t, first, string(whole)+half, 0o600)
+	e := newEverywhere(t, u)
+	said := e.asker.say(t, "one", "second")
+	line := fmt.Sprintf("turn-001.jsonl: line %d", strings.Count(string(whole), "\n")+1)
+	if !strings.Contains(said.Message.Content, `the first was "first"`) || !strings.Contains(strings.Join(said.Notices, "\n"), line) {
+		t.Errorf("the turn says %+v, want a notice of %q", said, line)
+	}
+	now, err := os.ReadFile(first)
+	if err != nil || !strings.HasPrefix(string(now), string(whole)) {
+		t.Errorf("the first turn's log lost lines (%v):\n%s", err, now)
+	}
+	for line := range strings.Lines(u.eventLogs()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of the logs is not whole: %q", line)
+		}
+	}
+	var kept bool
+	tree, err := os.ReadDir(logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range tree {
+		data, err := os.ReadFile(filepath.Join(logs, f.Name()))
+		kept = kept || err == nil && strings.Contains(string(data), half)
+	}
+	if !kept {
+		t.Errorf("the half line is in none of the files %v", tree)
+	}
+	for _, surface := range objectSurfaces() {
+		if got := e.call(surface, "save", false, map[string]any{"name": "after", "overwrite": true}); got.code != "" || !strings.Contains(got.text, "4 messages") {
+			t.Errorf("save on %s: %+v", surface, got)
+		}
+	}
+}
+
+// The field project keeps projects apart on every surface, however alike their
+// names are.
+func TestProjectsEverywhere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	e := newEverywhere(t, u)
+	projects := []string{"spec-rl", "spec_rl", "spec.rl", "외주", "개인"}
+	for i, p := range projects {
+		u.do("--project="+p, "chat", "--message", "marker of "+p)
+		surface := objectSurfaces()[i%3]
+		for _, name := range []string{"main", "auto~"} {
+			if got := e.call(surface, "save", false, map[string]any{"name": name, "project": p}); got.code != "" {
+				t.Fatalf("save in %s on %s: %+v", p, surface, got)
+			}
+		}
+		u.do("--project="+p, "chat", "--message", "later words")
+	}
+	for _, surface := range objectSurfaces() {
+		for _, p := range projects {
+			if got := e.listed(surface, map[string]any{"project": p, "includeAuto": true}); len(got) != 2 {
+				t.Errorf("%s lists of %s %q", surface, p, got)
+			}
+			if got := e.call(surface, "load", false, map[string]any{"name": "main", "project": p, "backup": false}); got.code != "" || u.messages("--project=" + p)[0] != "marker of "+p {
+				t.Errorf("load main of %s on %s: %+v, and %q", p, surface, got, u.messages("--project="+p))
+			}
+		}
+		if got := e.call(surface, "delete", false, map[string]any{"prefix": "a", "confirm": true, "project": projects[0]}); got.code != "" || !strings.Contains(got.text, "1 snapshot") && !strings.Contains(got.text, "auto~") {
+			t.Errorf("delete on %s: %+v", surface, got)
+		}
+		if got := e.listed(surface, map[string]any{"allProjects": true, "includeAuto": true}); len(got) != 2*len(projects)-1 {
+			t.Errorf("after a deletion in one project %s lists %q", surface, got)
+		}
+		if got := e.call(surface, "undo", false, map[string]any{"project": projects[0]}); got.code != "" {
+			t.Errorf("undo on %s: %+v", surface, got)
+		}
+	}
+}
+
+// A walk over JSON-RPC with words meets every snapshot that stays once, although
+// one goes and one comes meanwhile.
+func TestRPCPages(t *testing.T) {
+	t.Parallel()
+	const many = 23
+	u := newUser(t)
+	u.do("chat", "--message", "hello")
+	var lines []string
+	for i := range many {
+		lines = append(lines, fmt.Sprintf("/sess save s%02d", i))
+	}
+	u.chat(lines...)
+	e := newEverywhere(t, u)
+	seen := map[string]int{}
+	argv := []string{"list", "--limit=5"}
+	for pages := 0; len(argv) > 0; pages++ {
+		if pages > many {
+			t.Fatal("the walk does not end")
+		}
+		out, err := e.rpc(t.Context(), "sess.invoke", map[string]any{"argv": argv})
+		var answer struct {
+			Data []struct{ Name string }
+			Page struct {
+				Total int
+				Next  string
+			}
+		}
+		if err != nil || out.Error != nil || json.Unmarshal(out.Result, &answer) != nil {
+			t.Fatalf("%q: %+v, %v", argv, out, err)
+		}
+		if answer.Page.Total != many || len(answer.Data) > 5 || len(answer.Data) == 0 {
+			t.Errorf("%q: %d of %d, want at most 5 of %d", argv, len(answer.Data), answer.Page.Total, many)
+		}
+		for _, s := range answer.Data {
+			seen[s.Name]++
+		}
+		if pages == 0 {
+			u.do("delete", answer.Data[0].Name)
+			u.do("save", "new")
+		}
+		if argv = nil; answer.Page.Next != "" {
+			argv = []string{"list", "--limit=5", "--after=" + answer.Page.Next}
+		}
+	}
+	for i := range many {
+		if name := fmt.Sprintf("s%02d", i); seen[name] != 1 {
+			t.Errorf("%s was shown %d times, want once", name, seen[name])
+		}
+	}
+}
+
+// What a clean-up takes is told with its reason on every surface, the same as its dry
+// run told; what people named, pinned or use stays, and all of it comes back.
+func TestPruneEverywhere(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	u.configure(`{"maxSnapshots":0}`)
+	u.chat("hello", "/sess save keep1", "/sess pin keep1", "/sess save keep2")
+	var lines []string
+	for i := range 10 {
+		lines = append(lines, fmt.Sprintf("/sess save a%d~", i))
+	}
+	u.chat(append(lines, "more", "/sess load a0~ --no-backup")...)
+	u.chat("more still") // what is live is no longer a0~, which was loaded last
+	u.configure(`{"maxSnapshots":6}`)
+	e := newEverywhere(t, u)
+	before := e.listed("HTTP", map[string]any{"includeAuto": true})
+	kept := []string{"a9~", "a8~", "a7~", "a0~", "keep2", "keep1"}
+	for _, surface := range objectSurfaces() {
+		var reports []string
+		for _, dry := range []bool{true, false} {
+			got := e.call(surface, "prune", false, map[string]any{"dryRun": dry})
+			var report struct {
+				Projects []struct {
+					Dropped, Kept []struct{ Name, Why, Reason string }
+				}
+			}
+			if err := json.Unmarshal(got.data, &report); got.code != "" || err != nil || len(report.Projects) != 1 {
+				t.Fatalf("prune on %s: %+v %s (%v)", surface, got, got.data, err)
+			}
+			dropped := report.Projects[0].Dropped
+			if len(dropped) != 6 || len(report.Projects[0].Kept) != 6 || !strings.Contains(got.text, "- a1~: auto-managed, oldest above maxSnapshots 6") {
+				t.Errorf("prune on %s drops %+v and says %q", surface, dropped, got.text)
+			}
+			reports = append(reports, mustJSON(t, report))
+			if left := e.listed(surface, map[string]any{"includeAuto": true}); dry && !slices.Equal(left, before) || !dry && !slices.Equal(sorted(left), sorted(kept)) {
+				t.Errorf("after a prune on %s (dry is %v): %q", surface, dry, left)
+			}
+		}
+		if reports[0] != reports[1] {
+			t.Errorf("the dry run on %s said %s, and the run %s", surface, reports[0], reports[1])
+		}
+		if got := e.call(surface, "undo", false, nil); got.code != "" {
+			t.Errorf("undo on %s: %+v", surface, got)
+		}
+		if back := e.listed(surface, map[string]any{"includeAuto": true}); !slices.Equal(sorted(back), sorted(before)) {
+			t.Errorf("after undo on %s: %q, want %q", surface, back, before)
+		}
+	}
+}
+
+// sorted is a sorted copy.
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }

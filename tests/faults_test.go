@@ -29,6 +29,7 @@ import (
 	"sess/plugin/actions"
 	"sess/plugin/responses"
 	"sess/plugin/sess"
+	"sess/store/chunk"
 	"sess/store/durable"
 	"sess/store/durable/durabletest"
 	"sess/store/session"
@@ -46,6 +47,10 @@ const (
 	talkID = "talk"
 	poolAt = "agents/main/sessions"
 )
+
+// faultChunks makes the operations of a rig come in one order, and has all but one
+// of the chunks that are sealed together share a pack.
+var faultChunks = chunk.Options{Writers: 1, Loose: 1}
 
 // rig is a host with its plugins in this process, over one home: all that
 // either of them does to the disk passes through one place, in one order.
@@ -75,9 +80,9 @@ func openRigWith(t *testing.T, home string, open durable.OpenFunc, clock func() 
 		t.Fatal(err)
 	}
 	h, err := host.Open(t.Context(), host.Options{
-		Home: home, Exe: exe, Builtins: manifests(t), Now: clock, FS: open, ChunkWriters: 1,
+		Home: home, Exe: exe, Builtins: manifests(t), Now: clock, FS: open, Chunks: faultChunks,
 		Local: map[string]plugin.Plugin{"sess": sess.New(sess.Options{
-			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, ChunkWriters: 1},
+			Build: "test", Now: clock, Pool: snapshot.Options{FS: open, Chunks: faultChunks},
 		}), "session-actions": deleting, "responses": responses.New(responses.Options{Build: "test", Now: clock})},
 	})
 	return &rig{T: t, Host: h, home: home}, err

@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sess/plugin"
 )
 
 // newMortal is a user whom permissions concern: root becomes nobody, anybody
@@ -153,6 +157,56 @@ func TestFolderThatMayNotBeWritten(t *testing.T) {
 				t.Errorf("after a load and its undo the session has %d messages, want 6", got)
 			}
 		})
+	}
+}
+
+// While the folder of snapshots may not be written, a gateway refuses what would
+// change it on every surface, with the path; what only reads works, talking goes on
+// with a notice, and all is well again when the folder is, without a restart.
+func TestFolderThatMayNotBeWrittenEverywhere(t *testing.T) {
+	t.Parallel()
+	u, uid := newMortal(t)
+	u.configure(`{"autoSave":true}`)
+	if err := errors.Join(os.Lchown(u.home, uid, -1), os.Lchown(filepath.Join(u.home, "config.json"), uid, -1)); err != nil {
+		t.Fatal(err)
+	}
+	u.do("--session=one", "chat", "--message", "first")
+	u.do("save", "v1")
+	u.do("--session=one", "chat", "--message", "second")
+	e := newEverywhere(t, u)
+	if err := os.Chmod(u.pool(), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	var cases []refusedCall
+	for verb, fields := range map[string]map[string]any{
+		"save": {"name": "v2"}, "load": {"name": "v1"}, "new": nil, "copy": {"from": "v1", "to": "v2"}, "rename": {"from": "v1", "to": "v2"},
+		"tag": {"name": "v1", "note": "x"}, "delete": {"name": "v1"}, "prune": nil,
+	} {
+		cases = append(cases, refusedCall{verb, fields, plugin.Denied, u.pool()})
+	}
+	e.refuse(cases...)
+	for _, surface := range objectSurfaces() {
+		if got := e.listed(surface, nil); !slices.Equal(got, []string{"v1"}) {
+			t.Errorf("list on %s: %q", surface, got)
+		}
+	}
+	follows := e.open(t, http.MethodGet, "/sessions/one/events", nil)
+	e.asker.say(t, "one", "third")
+	notices := follows.until(t, "notice")
+	if notice := notices[len(notices)-1].field(t, "text"); !strings.Contains(notice, "autosave failed") || !strings.Contains(notice, u.pool()) {
+		t.Errorf("who follows is told %q, want that there was no autosave, and the folder", notice)
+	}
+	follows.leave()
+	if n := len(u.messages("--session=one")); n != 6 {
+		t.Errorf("the session has %d messages, want 6", n)
+	}
+	if err := os.Chmod(u.pool(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i, surface := range objectSurfaces() {
+		if got := e.call(surface, "save", false, map[string]any{"name": fmt.Sprintf("again-%d", i)}); got.code != "" {
+			t.Errorf("save on %s when the folder is well again: %+v", surface, got)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ var arrows = []arrowRow{
 	{"cmd/sess/lineedit", nil, "lines at a terminal, whatever they are for"},
 	{"dispatch", []string{"plugin"}, "verbs are declared against the contract, without knowing a surface"},
 	{"host", []string{
-		"dispatch", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
+		"dispatch", "host/agents", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
 	{"host/agents", []string{"store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of"},
@@ -101,7 +101,7 @@ var modules = []moduleRow{
 	{"github.com/google/uuid", []string{"*"}, "ids that sort by time"},
 	{"github.com/hashicorp/go-hclog", []string{"host/supervise", "plugin/wire"}, "the program logs with log/slog; this is go-plugin's logger, bridged where plugins are started, and kept short where they serve"},
 	{"github.com/hashicorp/go-plugin", []string{"host/supervise", "plugin/wire"}, "the process boundary: one package speaks across it, one starts the other side"},
-	{"github.com/klauspost/compress", []string{"store/chunk"}, "how a chunk is compressed is that package's secret"},
+	{"github.com/klauspost/compress", []string{"host/agents", "store/chunk"}, "how a chunk is compressed is that package's secret; and an agent packs its own files"},
 	{"github.com/labstack/echo", []string{"host/server"}, "the router; its types stay where it is"},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"host/server"}, "the Model Context Protocol, which changes every few months; its types stay where it is"},
 	{"github.com/robfig/cron", []string{"plugin/sess"}, "only the pruner keeps a schedule"},

@@ -167,6 +167,11 @@ func parityCases(pkg, bundle, content string) []commandCases {
 			{`reset --from=v9`, `{"from":"v9"}`, plugin.NotFound, false},
 			{`new fresh --from=v1`, `{"name":"fresh","from":"v1"}`, "", false},
 		}},
+		{"agents", []verbCase{
+			{`list`, `{}`, "", false},
+			{`ls`, `{}`, "", false},
+			{`list all`, `{"id":"all"}`, plugin.Usage, true},
+		}},
 		{"sessions", []verbCase{
 			{`show ` + parityTalk, `{"id":"` + parityTalk + `"}`, "", false},
 			{`show nosuch`, `{"id":"nosuch"}`, plugin.NotFound, false},
@@ -835,7 +840,7 @@ func normalValue(u *user, v any) any {
 }
 
 func normalText(u *user, s string) string {
-	s = strings.ReplaceAll(s, u.home, "<home>")
+	s = strings.ReplaceAll(strings.ReplaceAll(s, u.home, "<home>"), u.dir, "<dir>")
 	for _, n := range []struct{ pattern, with string }{
 		// In a chat, people are told what to type there.
 		{`(^|[ (])/sess (\w)`, "${1}sess $2"},

@@ -24,6 +24,7 @@ func (a *app) doctor(ctx context.Context, _ *dispatch.Invocation) (plugin.Result
 		found = append(found, a.checkGateway(ctx, home))
 		found = append(found, a.checkPlugins(ctx)...)
 		found = append(found, a.checkDocuments(ctx)...)
+		found = append(found, a.checkAgents(ctx)...)
 	}
 	found = toldOnce(found)
 	var text strings.Builder
@@ -119,6 +120,37 @@ func (a *app) checkPlugins(ctx context.Context) []host.Finding {
 				Check: "plugin", State: host.FindingFailed, Code: plugin.Code(c.Code), Fix: c.Hint,
 				Text: fmt.Sprintf("%s: %s: %s", strings.TrimSpace(c.ID+" "+c.Version), c.Step, strings.TrimPrefix(c.Error, "plugin "+c.ID+": ")),
 			}
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// checkAgents tells which other agents have conversations here. One that is not
+// there is nothing to tell of.
+func (a *app) checkAgents(ctx context.Context) []host.Finding {
+	res, err := a.answerOf(ctx, "agents", "list")
+	if err != nil {
+		return []host.Finding{host.Failure("agents", err)}
+	}
+	var rows []struct {
+		ID, Name, State, Home, Problem string
+		Conversations, Unreadable      int
+	}
+	if err := json.Unmarshal(res.Data, &rows); err != nil {
+		return []host.Finding{host.Failure("agents", err)}
+	}
+	var found []host.Finding
+	for _, r := range rows {
+		f := host.Finding{Check: "agent", State: host.FindingOK, Text: fmt.Sprintf("%s: %d conversations in %s", r.Name, r.Conversations, r.Home)}
+		switch {
+		case r.State == "absent":
+			continue
+		case r.State != "found":
+			f.State, f.Text = host.FindingNote, fmt.Sprintf("%s is %s: %s", r.Name, r.State, r.Problem)
+		case r.Unreadable > 0:
+			f.State = host.FindingNote
+			f.Text += fmt.Sprintf(", and %d that cannot be read, such as %s", r.Unreadable, r.Problem)
 		}
 		found = append(found, f)
 	}

@@ -38,7 +38,7 @@ type Agent interface {
 
 // All lists the agents whose conversations can be read, in order of their ids.
 func All() []Agent {
-	return []Agent{claudeCode{}, pi{}}
+	return []Agent{claudeCode{}, codex{}, pi{}}
 }
 
 // Find is the agent of that id; nil where there is none.
@@ -62,7 +62,7 @@ type Store interface {
 	Conversations(ctx context.Context, folder string) iter.Seq2[Conversation, error]
 	// Read reads one conversation into w, as far as it is complete, and returns
 	// what [Writer.Finish] makes of it. Of one that has only grown since, a later
-	// Read gives the same records and more. A wrong id is ErrNotFound.
+	// Read gives the same records and more. A wrong id is ErrNotFound, one that lacks a part an *[UnreadableError].
 	Read(ctx context.Context, id string, w *Writer) (*transcript.Document, error)
 	// Restore makes a new conversation of a document that Read has made, durably
 	// and without changing any other. What the agent would not accept is refused,
@@ -118,6 +118,11 @@ type Restored struct {
 	Resume []string // the command that goes on with it, as arguments
 	Notes  []string // what was left out, for people
 }
+
+// UnreadableError is a conversation that cannot be read whole.
+type UnreadableError struct{ Reason string }
+
+func (e *UnreadableError) Error() string { return e.Reason }
 
 // RefusedError is a document that the agent would not accept. Nothing was
 // written.

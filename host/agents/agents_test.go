@@ -246,3 +246,5 @@ func files(t *testing.T, dir string) map[string]string {
 	}
 	return all
 }
+
+func newWriter() *agents.Writer { return agents.NewWriter(nil) }

@@ -73,7 +73,9 @@ func lines(r io.Reader, limit int, half func(number int)) iter.Seq2[Line, error]
 			}
 			switch {
 			case size > int64(limit) && line.Open:
-				half(number)
+				if half != nil {
+					half(number)
+				}
 				return
 			case size > int64(limit):
 				line.TooLong = size

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"slices"
 	"strings"
 
 	"sess/plugin"
@@ -29,13 +30,7 @@ func (h hinting) Event(e Event) {
 		shown.Message, shown.Hint = text(shown.Message), text(shown.Hint)
 		e.Err = &shown
 	case EventAnswer:
-		// What a command says about itself is on the first line; behind it, and in
-		// what only reads, may be what people wrote.
-		if first, rest, more := strings.Cut(e.Result.Text, "\n"); e.Effect != plugin.EffectRead {
-			if e.Result.Text = text(first); more {
-				e.Result.Text += "\n" + rest
-			}
-		}
+		e.Result.Text = hintLines(e, text)
 		notices := make([]string, 0, len(e.Result.Notices))
 		for _, n := range e.Result.Notices {
 			notices = append(notices, text(n))
@@ -43,4 +38,21 @@ func (h hinting) Event(e Event) {
 		e.Result.Notices = notices
 	}
 	h.Sink.Event(e)
+}
+
+// hintLines changes the lines of an answer that a command says itself, and leaves
+// what people wrote: of a change its first line, all where nothing was found, and
+// lines that stand in parentheses from their first column to their last.
+func hintLines(e Event, text func(string) string) string {
+	own := e.Effect != plugin.EffectRead
+	nothing := slices.Contains([]string{"null", "[]", "{}"}, string(e.Result.Data))
+	var b strings.Builder
+	for line := range strings.Lines(e.Result.Text) {
+		if body := strings.TrimSuffix(line, "\n"); own || nothing || strings.HasPrefix(body, "(") && strings.HasSuffix(body, ")") {
+			line = text(line)
+		}
+		b.WriteString(line)
+		own = false
+	}
+	return b.String()
 }

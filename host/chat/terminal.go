@@ -83,11 +83,11 @@ func (t *Terminal) Event(e Event) {
 			t.note(bold, "in full: %s %s", e.Tool.Name, e.Tool.Arguments)
 		}
 	case EventAnswer:
-		t.render(surfaces.RenderCLI(e.Result, nil, surfaces.CLIOptions{JSON: e.JSON, Effect: e.Effect}), faint)
+		t.render(surfaces.RenderCLI(e.Result, nil, surfaces.CLIOptions{JSON: e.JSON, Effect: e.Effect}), faint, e.JSON)
 	case EventNotice:
 		t.note(faint, "%s", e.Text)
 	case EventError:
-		t.render(surfaces.RenderCLI(plugin.Result{}, e.Err, surfaces.CLIOptions{Prog: "error", JSON: e.JSON}), red)
+		t.render(surfaces.RenderCLI(plugin.Result{}, e.Err, surfaces.CLIOptions{Prog: "error", JSON: e.JSON}), red, e.JSON)
 	}
 }
 
@@ -123,13 +123,31 @@ func (t *Terminal) endLine() {
 
 func (t *Terminal) note(s style, format string, args ...any) {
 	text := "· " + surfaces.Printable(fmt.Sprintf(format, args...)) + "\n"
-	if t.o.Columns != nil {
-		text = new(wrapper).add(text, t.o.Columns())
-	}
-	_, _ = io.WriteString(t.notes, t.paint(s, text))
+	_, _ = io.WriteString(t.notes, t.paint(s, t.broken(text)))
 }
 
-func (t *Terminal) render(o surfaces.CLIOutput, s style) {
+func (t *Terminal) render(o surfaces.CLIOutput, s style, json bool) {
+	if !json {
+		o.Stdout = []byte(t.broken(string(o.Stdout)))
+	}
 	_, _ = t.out.Write(o.Stdout)
-	_, _ = io.WriteString(t.notes, t.paint(s, string(o.Stderr)))
+	_, _ = io.WriteString(t.notes, t.paint(s, t.broken(string(o.Stderr))))
+}
+
+// broken is a whole text, its lines broken between words where the terminal is not
+// wide enough. Lines with columns are laid out already.
+func (t *Terminal) broken(text string) string {
+	if t.o.Columns == nil {
+		return text
+	}
+	var b strings.Builder
+	var w wrapper
+	columns := t.o.Columns()
+	for line := range strings.Lines(text) {
+		if !strings.Contains(strings.TrimSpace(line), "  ") {
+			line = w.add(line, columns)
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

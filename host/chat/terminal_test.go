@@ -102,6 +102,35 @@ func TestTerminalBreaksLines(t *testing.T) {
 	}
 }
 
+// What commands answer is broken as well, but for lines with columns and JSON.
+func TestTerminalBreaksAnswers(t *testing.T) {
+	t.Parallel()
+	const wide = 20
+	for _, tt := range []struct {
+		rule, out, notes string
+		e                chat.Event
+	}{
+		{"a sentence", "saved v1: 2 \nmessages, 700 bytes\n", "note: the disk is \nnearly full\n", chat.Event{
+			Kind: chat.EventAnswer, Result: plugin.Result{Text: "saved v1: 2 messages, 700 bytes", Notices: []string{"the disk is nearly full"}},
+		}},
+		{"columns, and a sentence below", "NAME  MSGS  SIZE  UP\nDATED\nthese are not all \nthat there are\n", "", chat.Event{
+			Kind: chat.EventAnswer, Effect: plugin.EffectRead, Result: plugin.Result{Text: "NAME  MSGS  SIZE  UPDATED\nthese are not all that there are"},
+		}},
+		{"JSON", "{\"note\":\"one two thr\nee four\"}\n", "", chat.Event{
+			Kind: chat.EventAnswer, JSON: true, Effect: plugin.EffectRead, Result: plugin.Result{Data: json.RawMessage(`{"note":"one two three four"}`)},
+		}},
+		{"an error", "", "error: there is no \nsnapshot v9\nhint: try v1 or one\nof the others\n", chat.Event{
+			Kind: chat.EventError, Err: &plugin.Error{Message: "there is no snapshot v9", Hint: "try v1 or one of the others"},
+		}},
+	} {
+		var out, notes bytes.Buffer
+		chat.NewTerminal(&out, &notes, chat.TerminalOptions{Columns: func() int { return wide }}).Event(tt.e)
+		if diff := cmp.Diff([]string{tt.out, tt.notes}, []string{onScreen(out.String(), wide), onScreen(notes.String(), wide)}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.rule, diff)
+		}
+	}
+}
+
 // onScreen is what a terminal of a width shows of an output that takes words back.
 func onScreen(out string, width int) string {
 	var rows []string

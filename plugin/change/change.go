@@ -39,7 +39,7 @@ type Session struct {
 
 // Read reads the session of a call. It answers not_found where none is named or active.
 func Read(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
-	if call.Session == "" { // asking for it would make one
+	if call.Session == "" && call.Foreign == "" { // asking for it would make one
 		return nil, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("sess chat begins one; sess sessions list shows those that there are")
 	}
 	live, err := runtime.Session(ctx, plugin.SessionRef{Project: call.Project, ID: call.Session})
@@ -49,9 +49,14 @@ func Read(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Sessi
 	return &Session{Session: live, runtime: runtime, agent: call.Agent, sealed: map[transcript.ID][]byte{}}, nil
 }
 
-// Open is Read for a change. It answers readonly while a snapshot is shown in
+// Open is Read for a change. It answers denied where the conversation is another
+// agent's, readonly while a snapshot is shown in
 // place of the session, and busy while a turn runs, but that of the call itself.
 func Open(ctx context.Context, runtime plugin.Runtime, call plugin.Call) (*Session, error) {
+	if call.Foreign != "" {
+		return nil, plugin.Errorf(plugin.Denied, "conversations of %s are never changed", call.Foreign).
+			WithHint("messages can be taken out in %s itself", call.Foreign)
+	}
 	s, err := Read(ctx, runtime, call)
 	switch {
 	case err != nil:

@@ -228,6 +228,9 @@ func (p *Plugin) look(ctx context.Context, ref plugin.SessionRef) (fill, error) 
 }
 
 func (p *Plugin) runShow(ctx context.Context, in *dispatch.Invocation) (plugin.Result, error) {
+	if in.Call.Foreign != "" {
+		return plugin.Result{}, plugin.Errorf(plugin.Denied, "what %s sends to its model is its own business", in.Call.Foreign).WithHint("leave --agent out for the sessions of sess")
+	}
 	if in.Call.Session == "" { // asking for it would make one
 		return plugin.Result{}, plugin.Errorf(plugin.NotFound, "no session is active").WithHint("sess chat begins one; sess sessions list shows those that there are")
 	}

@@ -401,24 +401,24 @@ func (h *host) OpState(_ context.Context, ref plugin.SessionRef, op string) (plu
 	return s.ops[op], nil
 }
 
-func (h *host) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.SessionRef, error) {
+func (h *host) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.MadeSession, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.enter("NewSession"); err != nil {
-		return plugin.SessionRef{}, err
+		return plugin.MadeSession{}, err
 	}
 	ref := plugin.SessionRef{Project: req.Project, ID: req.ID}
 	s := &live{doc: &transcript.Document{Header: json.RawMessage(`{"title":"New session"}`)}, revision: 1, ops: map[string]plugin.OpState{req.Op: plugin.OpLanded}}
 	if st := h.stages[req.Stage]; st != nil {
 		if err := st.batch.Commit(ctx); err != nil {
-			return ref, err
+			return plugin.MadeSession{Ref: ref}, err
 		}
 		s.doc = st.doc
 		delete(h.stages, req.Stage)
 	}
 	h.sessions[ref] = s
 	h.active = ref
-	return ref, h.leave("NewSession")
+	return plugin.MadeSession{Ref: ref}, h.leave("NewSession")
 }
 
 func (h *host) Select(_ context.Context, ref plugin.SessionRef, snapshot string) error {

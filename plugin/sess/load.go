@@ -45,6 +45,9 @@ func load(ctx context.Context, r *request) (plugin.Result, error) {
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	if r.Call.Foreign != "" {
+		return r.loadForeign(ctx, pool, snap)
+	}
 	if r.Bool("as-new") {
 		return r.openNew(ctx, newSession{pool: pool, from: snap})
 	}

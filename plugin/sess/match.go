@@ -134,9 +134,13 @@ func line(text []rune) string {
 	}, string(text))
 }
 
-// searched are the lists that people know the content of.
-func searched() []string {
-	return []string{transcript.ListMessages, transcript.ListActivities, transcript.ListLines}
+// searched are the lists of a document that people know the content of: the lines
+// of another agent only where no messages were read from them.
+func searched(doc *transcript.Document) []string {
+	if l := doc.Lists[transcript.ListMessages]; l != nil && l.Records > 0 {
+		return []string{transcript.ListMessages, transcript.ListActivities}
+	}
+	return []string{transcript.ListActivities, transcript.ListLines}
 }
 
 // textOf is what people see of a record, and whose it is.

@@ -52,6 +52,10 @@ type newSession struct {
 }
 
 func startNew(ctx context.Context, r *request) (plugin.Result, error) {
+	if r.Call.Foreign != "" {
+		return plugin.Result{}, plugin.Errorf(plugin.Denied, "a new conversation of %s begins in %s itself", r.Call.Foreign, r.Call.Foreign).
+			WithHint("start it there; to begin with a snapshot: %s", command("load", "<name>", "--agent="+r.agent))
+	}
 	want, err := r.newSession(ctx)
 	if err != nil {
 		return plugin.Result{}, err
@@ -142,7 +146,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 	if err != nil {
 		switch r.outcome(ctx, fresh, op, err) {
 		case plugin.OpLanded:
-			made = fresh
+			made.Ref = fresh
 		case plugin.OpVoid:
 			return plugin.Result{}, r.abandon(ctx, stage.ID, op, err)
 		default:
@@ -153,7 +157,7 @@ func (r *request) openNew(ctx context.Context, want newSession) (plugin.Result, 
 	if damaged {
 		r.notices = append(r.notices, fmt.Sprintf("session %s is damaged: it was left as it is, without a backup", old.Ref.ID))
 	}
-	return r.announceNew(ctx, want, old, made, backup)
+	return r.announceNew(ctx, want, old, made.Ref, backup)
 }
 
 // openFirst is openNew where no session is active: there is nothing to go back to,
@@ -170,7 +174,7 @@ func (r *request) openFirst(ctx context.Context, want newSession) (plugin.Result
 	if err != nil {
 		return plugin.Result{}, r.abandon(ctx, stage.ID, nil, err)
 	}
-	return r.announceNew(ctx, want, &plugin.Session{}, made, nil)
+	return r.announceNew(ctx, want, &plugin.Session{}, made.Ref, nil)
 }
 
 // stageFresh prepares what a new session begins with; without a snapshot that is

@@ -131,6 +131,12 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.retain(ctx, pool, live.Ref, entry.Meta.ID)
 	text := "saved " + describe(entry)
+	if r.Call.Foreign != "" {
+		text += fmt.Sprintf(", of conversation %s of %s", live.Ref.ID, r.Call.Foreign)
+		if title := live.Document.Meta.Title; title != "" {
+			text += fmt.Sprintf(" (%s)", oneLine(title, 80))
+		}
+	}
 	if want.trigger != transcript.TriggerAutosave {
 		text += replacedNote(entry)
 	}

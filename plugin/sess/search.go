@@ -228,7 +228,7 @@ func (s *searching) add(h *holder, one hit, sum [sha256.Size]byte) {
 // document looks through the lists of a document, the last records first. load
 // gives a chunk, frames many at once.
 func (s *searching) document(ctx context.Context, h *holder, doc *transcript.Document, load transcript.Loader, frames func([]transcript.ID) plugin.Chunks) error {
-	for _, name := range searched() {
+	for _, name := range searched(doc) {
 		l := doc.Lists[name]
 		if l == nil {
 			continue

@@ -144,6 +144,9 @@ func wayAround(op *snapshot.Op, taken string) string {
 // the one that it made. Neither session is changed.
 func (r *request) turnNew(ctx context.Context, pool *snapshot.Pool, op *snapshot.Op, d direction) (plugin.Result, error) {
 	id := d.session(op)
+	if r.Call.Foreign != "" {
+		return r.turnForeign(ctx, pool, op, d)
+	}
 	if err := r.useSession(ctx, id); err != nil {
 		return plugin.Result{}, err
 	}

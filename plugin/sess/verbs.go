@@ -107,6 +107,9 @@ func (r *request) serve(ctx context.Context, run func(context.Context, *request)
 // explain turns an error into what every surface shows.
 func (r *request) explain(ctx context.Context, err error) *plugin.Error {
 	e := explainTaken(err, r.whenTaken)
+	if r.Call.Foreign != "" {
+		e.Hint = ofAgent(e.Hint, r.agent)
+	}
 	if e.Hint != emptyTheTrash() {
 		return e
 	}
@@ -125,7 +128,7 @@ func (r *request) pool(ctx context.Context) (*snapshot.Pool, error) {
 	if err != nil || pool != nil {
 		return pool, err
 	}
-	if r.ref.ID != "" {
+	if r.ref.ID != "" || r.Call.Foreign != "" {
 		if _, err := r.runtime.Session(ctx, r.ref); err != nil {
 			return nil, err
 		}

@@ -88,9 +88,13 @@ func lastRecords(pool *snapshot.Pool, snap *snapshot.Snapshot, end, n int) ([]tr
 	l := shownList(snap.Doc)
 	var records []transcript.Record
 	size := 0
-	for rec, err := range l.All(pool.Plain, max(0, end-n), end) {
+	for rec, err := range l.AllUpTo(pool.Plain, max(0, end-n), end, viewBytes) {
 		if err != nil {
 			return nil, 0, &snapshot.DamagedError{Name: snap.Name, File: snap.File, Reason: err.Error(), Err: err}
+		}
+		if rec == nil { // it is too large even alone
+			records, size = nil, 0
+			continue
 		}
 		records = append(records, rec)
 		for size += len(rec); size > viewBytes; records = records[1:] {

@@ -68,6 +68,7 @@ func toCall(c plugin.Call) *pb.Call {
 		RequestId: valid(c.RequestID),
 		HasInput:  c.Input != nil,
 		HasOutput: c.Output != nil,
+		Foreign:   valid(c.Foreign),
 	}
 }
 
@@ -86,6 +87,7 @@ func fromCall(c *pb.Call) plugin.Call {
 		Caller:    plugin.Caller(c.GetCaller()),
 		Cwd:       c.GetCwd(),
 		RequestID: c.GetRequestId(),
+		Foreign:   c.GetForeign(),
 	}
 }
 

@@ -162,11 +162,12 @@ func (c *runtimeClient) OpState(ctx context.Context, ref plugin.SessionRef, op s
 	return plugin.OpState(resp.GetState()), outcome(ctx, c.peer, "OpState", resp, err)
 }
 
-func (c *runtimeClient) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.SessionRef, error) {
+func (c *runtimeClient) NewSession(ctx context.Context, req plugin.NewSessionRequest) (plugin.MadeSession, error) {
 	ctx, cancel := withDeadline(ctx, longTimeout)
 	defer cancel()
 	resp, err := c.api.NewSession(ctx, toNewSession(req))
-	return fromRef(resp.GetRef()), outcome(ctx, c.peer, "NewSession", resp, err)
+	made := plugin.MadeSession{Ref: fromRef(resp.GetRef()), File: resp.GetFile(), Resume: resp.GetResume()}
+	return made, outcome(ctx, c.peer, "NewSession", resp, err)
 }
 
 func (c *runtimeClient) Select(ctx context.Context, ref plugin.SessionRef, snapshot string) error {

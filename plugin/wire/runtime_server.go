@@ -172,8 +172,8 @@ func (s *runtimeServer) OpState(ctx context.Context, req *pb.OpStateRequest) (*p
 func (s *runtimeServer) NewSession(ctx context.Context, req *pb.NewSessionRequest) (*pb.NewSessionResponse, error) {
 	resp := &pb.NewSessionResponse{}
 	resp.Error = s.run(ctx, "NewSession", func() error {
-		ref, err := s.runtime.NewSession(ctx, fromNewSession(req))
-		resp.Ref = toRef(ref)
+		made, err := s.runtime.NewSession(ctx, fromNewSession(req))
+		resp.Ref, resp.File, resp.Resume = toRef(made.Ref), valid(made.File), validAll(made.Resume)
 		return err
 	})
 	return resp, nil

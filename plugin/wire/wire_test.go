@@ -176,7 +176,7 @@ func (p *testPlugin) tour(ctx context.Context) (plugin.Result, error) {
 		if saw.New, err = p.runtime.NewSession(ctx, plugin.NewSessionRequest{Project: "p", ID: "s2"}); err != nil {
 			return err
 		}
-		if err := p.runtime.Select(ctx, saw.New, "snap"); err != nil {
+		if err := p.runtime.Select(ctx, saw.New.Ref, "snap"); err != nil {
 			return err
 		}
 		params, _ := json.Marshal(strings.Repeat("x", big))
@@ -200,7 +200,7 @@ type tour struct {
 	Missing   []transcript.ID
 	Committed int64
 	Op        plugin.OpState
-	New       plugin.SessionRef
+	New       plugin.MadeSession
 	Called    bool
 }
 
@@ -295,8 +295,8 @@ func (r *hostRuntime) OpState(context.Context, plugin.SessionRef, string) (plugi
 	return plugin.OpLanded, nil
 }
 
-func (r *hostRuntime) NewSession(_ context.Context, req plugin.NewSessionRequest) (plugin.SessionRef, error) {
-	return plugin.SessionRef{Project: req.Project, ID: req.ID}, nil
+func (r *hostRuntime) NewSession(_ context.Context, req plugin.NewSessionRequest) (plugin.MadeSession, error) {
+	return plugin.MadeSession{Ref: plugin.SessionRef{Project: req.Project, ID: req.ID}, File: "/f", Resume: []string{"go", "on"}}, nil
 }
 
 func (r *hostRuntime) Select(context.Context, plugin.SessionRef, string) error { return nil }
@@ -428,7 +428,7 @@ func TestEverythingCrossesInEveryMode(t *testing.T) {
 					Tail: big + 2, Revision: 3, Read: []int{2 << 20, 2 << 20}, Gone: true,
 					Stage:   plugin.Stage{ID: "st", Missing: []transcript.ID{"a", "b"}, Revision: 3, Differs: true, Ref: ref},
 					Missing: []transcript.ID{"c"}, Committed: 4, Op: plugin.OpLanded,
-					New: plugin.SessionRef{Project: "p", ID: "s2"}, Called: true,
+					New: plugin.MadeSession{Ref: plugin.SessionRef{Project: "p", ID: "s2"}, File: "/f", Resume: []string{"go", "on"}}, Called: true,
 				}
 				if diff := cmp.Diff(want, saw); diff != "" {
 					t.Errorf("the tour of the runtime (-want +got):\n%s", diff)

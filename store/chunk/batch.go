@@ -28,9 +28,20 @@ type Batch struct {
 	index   bool // an index chunk was added, or one that was there
 	ended   bool
 
-	mu    sync.Mutex // guards ready, err
+	mu    sync.Mutex // guards what follows
 	ready []written
+	loose int   // files of their own that were begun
 	err   error // the first one of a writer
+
+	packing sync.Mutex // guards what follows
+	packer  *packer    // that of the pack that is being written
+	packed  []packed
+}
+
+// packed is a pack that is synced but not yet visible.
+type packed struct {
+	pack *pack
+	temp *durable.Temp
 }
 
 // written is a file that is synced but not yet visible.
@@ -115,7 +126,7 @@ func (b *Batch) failure() error {
 
 // write writes a chunk's file unless a good one is there.
 func (b *Batch) write(id transcript.ID, name string, kind transcript.Kind, plain, frame []byte) (*durable.Temp, error) {
-	switch err := b.s.Check(id); {
+	switch err := b.s.checkKnown(id); {
 	case err == nil, errors.Is(err, transcript.ErrNewer):
 		return nil, nil
 	case !errors.Is(err, ErrMissing) && !errors.Is(err, transcript.ErrDamaged):
@@ -127,7 +138,51 @@ func (b *Batch) write(id transcript.ID, name string, kind transcript.Kind, plain
 		*buf = encode(*buf, kind, plain)
 		frame = *buf
 	}
+	// An index chunk becomes visible after its parts, so it shares no file with them.
+	if kind != transcript.KindIndex && !b.isLoose() {
+		return nil, b.pack(id, frame)
+	}
 	return durable.WriteTemp(b.s.fs, name, frame)
+}
+
+// isLoose reports whether one more chunk gets a file of its own.
+func (b *Batch) isLoose() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.loose++
+	return b.loose <= b.s.opts.Loose
+}
+
+// pack adds a chunk to the pack that is being written.
+func (b *Batch) pack(id transcript.ID, frame []byte) (err error) {
+	b.packing.Lock()
+	defer b.packing.Unlock()
+	if b.packer == nil {
+		if b.packer, err = newPacker(b.s.fs); err != nil {
+			return err
+		}
+	}
+	if err := b.packer.add(id, frame); err != nil {
+		return err
+	}
+	if b.packer.size < maxPack {
+		return nil
+	}
+	return b.finishPack()
+}
+
+// finishPack ends the pack that is being written, if there is one.
+func (b *Batch) finishPack() error {
+	if b.packer == nil {
+		return nil
+	}
+	p, err := b.packer.finish()
+	if err != nil {
+		return err
+	}
+	b.packed = append(b.packed, packed{p, b.packer.temp})
+	b.packer = nil
+	return nil
 }
 
 // Commit makes the chunks visible, and durable before it returns, as well as all
@@ -143,6 +198,15 @@ func (b *Batch) Commit(ctx context.Context) error {
 	b.writers.Wait()
 	if err := errors.Join(b.failure(), ctx.Err()); err != nil {
 		return err
+	}
+	if err := b.finishPack(); err != nil {
+		return err
+	}
+	for _, p := range b.packed {
+		if err := p.temp.Rename(p.pack.file); err != nil {
+			return err
+		}
+		b.s.adopt(p.pack)
 	}
 	slices.SortFunc(b.ready, func(x, y written) int { return strings.Compare(x.name, y.name) })
 	if err := b.publish(false); err != nil {
@@ -166,8 +230,11 @@ func (b *Batch) CommitLinked(ctx context.Context, dir string) (linked bool, err 
 	if b.ended || b.index || !ok {
 		return false, b.Commit(ctx)
 	}
-	defer b.Discard()
 	b.writers.Wait()
+	if b.packer != nil || len(b.packed) > 0 {
+		return false, b.Commit(ctx)
+	}
+	defer b.Discard()
 	if err := errors.Join(b.failure(), ctx.Err()); err != nil {
 		return false, err
 	}
@@ -224,4 +291,12 @@ func (b *Batch) Discard() {
 		_ = w.temp.Discard()
 	}
 	b.ready = nil
+	for _, p := range b.packed {
+		_ = p.temp.Discard()
+	}
+	b.packed = nil
+	if b.packer != nil {
+		_ = b.packer.temp.Discard()
+	}
+	b.packer = nil
 }

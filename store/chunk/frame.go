@@ -166,10 +166,22 @@ func decode(buf []byte, id transcript.ID, frame []byte) (transcript.Kind, []byte
 	if err != nil {
 		return 0, nil, err
 	}
+	plain, err := unpack(buf, frame)
+	if err != nil {
+		return 0, nil, err
+	}
+	if transcript.Sum(plain) != id {
+		return 0, nil, errors.New("what it holds does not fit its name")
+	}
+	return kind, plain, nil
+}
+
+// unpack is decode for a frame that was checked and whose id is not known.
+func unpack(buf, frame []byte) ([]byte, error) {
 	_, size, _ := header(frame) // Check has read it
 	var h zstd.Header
 	if err := h.Decode(frame[headerSize:]); err != nil || !h.HasFCS || h.FrameContentSize != uint64(size) {
-		return 0, nil, fmt.Errorf("what it holds does not say that it is %d plain bytes", size)
+		return nil, fmt.Errorf("what it holds does not say that it is %d plain bytes", size)
 	}
 	if buf == nil || cap(buf) < size {
 		buf = make([]byte, 0, size)
@@ -178,10 +190,10 @@ func decode(buf []byte, id transcript.ID, frame []byte) (transcript.Kind, []byte
 	plain, err := d.DecodeAll(frame[headerSize:], buf)
 	decoders.Put(d)
 	if err != nil {
-		return 0, nil, fmt.Errorf("it does not unpack: %w", err)
+		return nil, fmt.Errorf("it does not unpack: %w", err)
 	}
-	if len(plain) != size || transcript.Sum(plain) != id {
-		return 0, nil, errors.New("what it holds does not fit its name")
+	if len(plain) != size {
+		return nil, errors.New("what it holds has another length than it says")
 	}
-	return kind, plain, nil
+	return plain, nil
 }

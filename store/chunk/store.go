@@ -8,6 +8,7 @@ import (
 	"iter"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +56,9 @@ func damaged(id transcript.ID, path string, err error) error {
 type Options struct {
 	// Writers is how many files of a batch are written at a time; 0 means 8.
 	Writers int
+	// Loose is how many chunks of a batch get a file each; those after them share
+	// packs. 0 means 32, a negative number none.
+	Loose int
 }
 
 // Store is the chunks of one folder. It holds nothing open. Safe for concurrent
@@ -63,8 +67,10 @@ type Store struct {
 	fs   durable.FS
 	opts Options
 
-	mu    sync.Mutex // guards links
-	links []string   // second names that go with the next sync
+	mu       sync.Mutex // guards what follows
+	links    []string   // second names that go with the next sync
+	packs    []*pack    // those that are known; replaced as a whole
+	unsynced bool       // one of them may not last: its folder is yet to be synced
 }
 
 // Open returns the store of the folder that fsys stands for. The folder .chunks
@@ -73,6 +79,9 @@ type Store struct {
 func Open(fsys durable.FS, opts Options) *Store {
 	if opts.Writers <= 0 {
 		opts.Writers = 8
+	}
+	if opts.Loose == 0 {
+		opts.Loose = 32
 	}
 	return &Store{fs: fsys, opts: opts}
 }
@@ -117,11 +126,19 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 // second name no longer.
 func (s *Store) Sync() error {
 	s.mu.Lock()
-	links := s.links
-	s.links = nil
+	links, unsynced := s.links, s.unsynced
+	s.links, s.unsynced = nil, false
 	s.mu.Unlock()
-	if err := s.fs.SyncDir(folder); err != nil {
+	var err error
+	if unsynced {
+		err = ignoreMissing(s.fs.SyncDir(packs))
+	}
+	if err == nil {
+		err = s.fs.SyncDir(folder)
+	}
+	if err != nil {
 		s.linked(links)
+		s.found(unsynced)
 		return ignoreMissing(err) // none is there
 	}
 	s.unlink(links)
@@ -214,9 +231,51 @@ func file(id transcript.ID) (string, error) {
 	return folder + "/" + string(id) + suffix, nil
 }
 
-// Has reports whether the chunk's file is there. A file too short to be one, as
-// a crash of other programs may leave, is not.
+// Has reports whether the chunk is there. A file too short to be one, as a crash
+// of other programs may leave, is not.
 func (s *Store) Has(id transcript.ID) (bool, error) {
+	missing, err := s.Missing([]transcript.ID{id})
+	return err == nil && len(missing) == 0, err
+}
+
+// Missing returns those of the ids whose chunks are not there, each once. If
+// an index chunk is there, so are the chunks that it names.
+func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
+	missing, err := s.absent(ids)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	if changed, err := s.lookForPacks(); err != nil || !changed {
+		return missing, err
+	}
+	return s.absent(missing)
+}
+
+// absent is Missing by the packs that are known.
+func (s *Store) absent(ids []transcript.ID) ([]transcript.ID, error) {
+	var missing []transcript.ID
+	asked := make(map[transcript.ID]bool, len(ids))
+	there := map[*pack]bool{}
+	for _, id := range ids {
+		if asked[id] {
+			continue
+		}
+		asked[id] = true
+		has, err := s.hasPacked(id, there)
+		if err == nil && !has {
+			has, err = s.hasLoose(id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !has {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
+}
+
+func (s *Store) hasLoose(id transcript.ID) (bool, error) {
 	name, err := file(id)
 	if err != nil {
 		return false, err
@@ -226,27 +285,6 @@ func (s *Store) Has(id transcript.ID) (bool, error) {
 		return false, nil
 	}
 	return err == nil && info.Mode().IsRegular() && info.Size() > headerSize, err
-}
-
-// Missing returns those of the ids whose chunks are not there, each once. If
-// an index chunk is there, so are the chunks that it names.
-func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
-	var missing []transcript.ID
-	asked := make(map[transcript.ID]bool, len(ids))
-	for _, id := range ids {
-		if asked[id] {
-			continue
-		}
-		asked[id] = true
-		has, err := s.Has(id)
-		if err != nil {
-			return nil, err
-		}
-		if !has {
-			missing = append(missing, id)
-		}
-	}
-	return missing, nil
 }
 
 // Plain returns a chunk's plain bytes, checked by SHA-256. It is a
@@ -281,10 +319,15 @@ func (s *Store) Frame(id transcript.ID) ([]byte, error) {
 
 // Check reads a chunk and checks it by its fast checksum. Errors are those of
 // Plain.
-func (s *Store) Check(id transcript.ID) error {
+func (s *Store) Check(id transcript.ID) error { return s.check(id, s.read) }
+
+// checkKnown is Check by the packs that are known.
+func (s *Store) checkKnown(id transcript.ID) error { return s.check(id, s.readKnown) }
+
+func (s *Store) check(id transcript.ID, read func([]byte, transcript.ID) ([]byte, string, error)) error {
 	buf := buffer()
 	defer release(buf)
-	frame, where, err := s.read(*buf, id)
+	frame, where, err := read(*buf, id)
 	if err != nil {
 		return err
 	}
@@ -295,18 +338,47 @@ func (s *Store) Check(id transcript.ID) error {
 	return nil
 }
 
-// read appends a chunk's file to buf, which is empty, and says where it lies.
+// read appends a chunk's frame to buf, which is empty, and says where it lies.
 func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
+	frame, where, err = s.readKnown(buf, id)
+	if errors.Is(err, ErrMissing) {
+		changed, lookErr := s.lookForPacks()
+		if lookErr != nil {
+			return nil, where, lookErr
+		}
+		if changed {
+			return s.readKnown(buf, id)
+		}
+	}
+	return frame, where, err
+}
+
+// readKnown is read by the packs that are known. One that is damaged in a pack may
+// be there once more: that is how it is replaced.
+func (s *Store) readKnown(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
 	name, err := file(id)
 	if err != nil {
 		return nil, "", err
 	}
-	where = filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
+	bad, badWhere, err := s.readPacked(buf, id)
+	if err != nil {
+		return nil, badWhere, err
+	}
+	if bad != nil {
+		if _, err := Check(bad); err == nil || errors.Is(err, transcript.ErrNewer) {
+			return bad, badWhere, nil
+		}
+		bad, buf = slices.Clone(bad), bad[:0]
+	}
+	where = s.path(name)
 	frame, err = durable.AppendFile(buf, s.fs, name, maxFrame)
 	if err == nil {
 		return frame, where, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
+		if bad != nil {
+			return bad, badWhere, nil
+		}
 		return nil, where, fmt.Errorf("chunk %s: %w", where, ErrMissing)
 	}
 	if info, statErr := s.fs.Stat(name); statErr == nil && info.Size() > maxFrame {
@@ -315,16 +387,21 @@ func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, 
 	return nil, where, err
 }
 
+func (s *Store) path(name string) string {
+	return filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
+}
+
 // kind returns what a chunk holds, by its header alone.
 func (s *Store) kind(id transcript.ID) (transcript.Kind, error) {
 	name, err := file(id)
 	if err != nil {
 		return 0, err
 	}
-	where := filepath.Join(s.fs.Dir(), filepath.FromSlash(name))
+	where := s.path(name)
 	head, _, err := durable.ReadHead(s.fs, name, headerSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("chunk %s: %w", where, ErrMissing)
+		// No pack has index chunks, and a frame in one is read whole as fast.
+		head, where, err = s.read(nil, id)
 	}
 	if err != nil {
 		return 0, err
@@ -341,12 +418,28 @@ func (s *Store) kind(id transcript.ID) (transcript.Kind, error) {
 func (s *Store) IDs() iter.Seq2[transcript.ID, error] {
 	return func(yield func(transcript.ID, error) bool) {
 		entries, err := s.entries()
+		if err == nil {
+			_, err = s.lookForPacks()
+		}
 		if err != nil {
 			yield("", err)
 			return
 		}
+		var ids []transcript.ID
 		for _, e := range entries {
-			if id, ok := idOf(e); ok && !yield(id, nil) {
+			if id, ok := idOf(e); ok {
+				ids = append(ids, id)
+			}
+		}
+		for _, p := range s.known() {
+			for i := range p.len() {
+				k, _, _ := p.at(i)
+				ids = append(ids, k.id())
+			}
+		}
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			if !yield(id, nil) {
 				return
 			}
 		}

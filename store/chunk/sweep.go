@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,9 @@ type SweepReport struct {
 }
 
 // Sweep removes the chunks that no document names, and leftover temp files. It
-// spares young files and what young index chunks name. It removes nothing while
+// spares young files and what young index chunks name. A pack goes when none of its
+// chunks is named any more; one that is named by less than half is written anew
+// without the others. It removes nothing while
 // a chunk that a document names is missing or its header is damaged, for that
 // may be an index chunk whose parts are still there. The context ends it
 // between two files. What is removed is gone durably.
@@ -59,6 +62,9 @@ func (s *Store) Sweep(ctx context.Context, o SweepOptions) (report SweepReport, 
 	}
 	entries, err := s.entries()
 	if err != nil {
+		return report, err
+	}
+	if _, err := s.lookForPacks(); err != nil {
 		return report, err
 	}
 	keep, err := s.live(ctx, o.Live)
@@ -147,7 +153,120 @@ func (s *Store) Sweep(ctx context.Context, o SweepOptions) (report SweepReport, 
 			report.Kept++
 		}
 	}
-	return report, nil
+	return report, s.sweepPacks(ctx, keep, old, &report)
+}
+
+// sweepPacks is the part of a sweep that is about packs. Index chunks that name
+// their chunks are gone for good by then.
+func (s *Store) sweepPacks(ctx context.Context, keep map[transcript.ID]bool, old func(fs.DirEntry) (bool, int64, error), report *SweepReport) error {
+	entries, err := s.fs.ReadDir(packs)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	removed := false
+	defer func() { _, _ = s.lookForPacks() }() // those that went are known no longer
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, s.settlePacks(removed))
+		}
+		temp := strings.HasSuffix(e.Name(), durable.TempSuffix) && e.Type().IsRegular()
+		if !temp && !isPack(e) {
+			continue
+		}
+		isOld, size, err := old(e)
+		if err != nil {
+			return errors.Join(err, s.settlePacks(removed))
+		}
+		file := packs + "/" + e.Name()
+		if temp {
+			if isOld {
+				if err := s.fs.Remove(file); err != nil {
+					return errors.Join(err, s.settlePacks(removed))
+				}
+				report.Temps++
+			}
+			continue
+		}
+		i := slices.IndexFunc(s.known(), func(p *pack) bool { return p.file == file })
+		if i < 0 {
+			continue
+		}
+		p := s.known()[i]
+		var live []int
+		var used, all int64
+		for i := range p.len() {
+			k, _, length := p.at(i)
+			all += int64(length)
+			if !isOld || keep[k.id()] {
+				live = append(live, i)
+				used += int64(length)
+			}
+		}
+		report.Kept += len(live)
+		if p.strange != nil || 2*used >= all {
+			continue
+		}
+		if len(live) > 0 {
+			shorter, err := s.repack(p, live)
+			if errors.Is(err, transcript.ErrDamaged) {
+				continue // what can be read of it is left in its place
+			}
+			if err != nil {
+				return errors.Join(err, s.settlePacks(removed))
+			}
+			size -= shorter
+		}
+		if err := s.fs.Remove(file); err != nil {
+			return errors.Join(err, s.settlePacks(removed))
+		}
+		removed = true
+		report.Removed += p.len() - len(live)
+		report.RemovedBytes += size
+	}
+	return s.settlePacks(removed)
+}
+
+// repack writes some of a pack's chunks into another one, durably, and returns its
+// size. In the order in which they are known they make the same pack again, should
+// the old one come back after a power cut.
+func (s *Store) repack(p *pack, live []int) (size int64, err error) {
+	w, err := newPacker(s.fs)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = w.temp.Discard() }()
+	for _, i := range live {
+		k, offset, length := p.at(i)
+		buf := buffer()
+		*buf, err = s.readAt(*buf, p, offset, length)
+		if err == nil {
+			if _, bad := Check(*buf); bad != nil {
+				err = damaged(k.id(), s.path(p.file), bad)
+			}
+		}
+		if err == nil {
+			err = w.add(k.id(), *buf)
+		}
+		release(buf)
+		if err != nil {
+			return 0, err
+		}
+	}
+	shorter, err := w.finish()
+	if err != nil {
+		return 0, err
+	}
+	if err := w.temp.Publish(shorter.file); err != nil {
+		return 0, err
+	}
+	return shorter.size, nil
+}
+
+func (s *Store) settlePacks(removed bool) error {
+	if !removed {
+		return nil
+	}
+	return s.fs.SyncDir(packs)
 }
 
 // settle makes removals durable.

@@ -26,6 +26,7 @@ const TempSuffix = ".tmp"
 // File is an open file. Close reports write errors that came late.
 type File interface {
 	io.Reader
+	io.ReaderAt
 	io.Writer
 	io.Closer
 	Stat() (fs.FileInfo, error)
@@ -218,12 +219,12 @@ func asFile(f *os.File, err error) (File, error) {
 
 // open opens a regular file, never through a link, and tightens its mode.
 func (d *dirFS) open(name string, flag int) (*os.File, error) {
-	f, ok := d.openFile(name, flag)
-	if !ok {
-		var err error
-		if f, err = d.openInRoot(name, flag); err != nil {
-			return nil, err
-		}
+	f, err := d.openFile(name, flag)
+	if f == nil && err == nil {
+		f, err = d.openInRoot(name, flag)
+	}
+	if err != nil {
+		return nil, err
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -270,12 +271,13 @@ func (d *dirFS) Mkdir(name string) error {
 }
 
 func (d *dirFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	f, own := d.openFolder(name)
-	if !own {
-		var err error
-		if f, err = d.root.Open(name); err != nil {
-			return nil, d.withPath(name, err)
-		}
+	f, err := d.openFolder(name)
+	own := f != nil
+	if !own && err == nil {
+		f, err = d.root.Open(name)
+	}
+	if err != nil {
+		return nil, d.withPath(name, err)
 	}
 	list, err := f.ReadDir(-1)
 	if err := errors.Join(err, f.Close()); err != nil {
@@ -308,12 +310,12 @@ func (d *dirFS) SyncDir(name string) error {
 	if name == "." {
 		return d.withPath(name, syncDirHandle(d.self))
 	}
-	f, ok := d.openFolder(name)
-	if !ok {
-		var err error
-		if f, err = d.root.Open(name); err != nil {
-			return d.withPath(name, err)
-		}
+	f, err := d.openFolder(name)
+	if f == nil && err == nil {
+		f, err = d.root.Open(name)
+	}
+	if err != nil {
+		return d.withPath(name, err)
 	}
 	return errors.Join(syncDirHandle(f), f.Close())
 }

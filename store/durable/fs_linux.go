@@ -15,34 +15,41 @@ import (
 // system where [os.Root] needs one for each element.
 const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
 
-// openBeneath opens a name below the folder. It reports false for whatever is
-// not plainly done, also where the system does not know the call: then [os.Root]
-// does it, and says what is wrong.
-func (d *dirFS) openBeneath(name string, flag int) (*os.File, bool) {
+// openBeneath opens a name below the folder, or says that there is none. It
+// returns neither a file nor an error for whatever else is not plainly done, also
+// where the system does not know the call: then [os.Root] does it, and says what
+// is wrong.
+func (d *dirFS) openBeneath(name string, flag int) (*os.File, error) {
 	how := unix.OpenHow{Flags: uint64(flag | unix.O_CLOEXEC), Resolve: resolve}
 	if flag&unix.O_CREAT != 0 {
 		how.Mode = uint64(FileMode)
 	}
 	conn, err := d.self.SyscallConn()
 	if err != nil {
-		return nil, false
+		return nil, nil
 	}
 	fd := -1
 	// Control keeps the folder from being closed meanwhile.
-	if e := conn.Control(func(dir uintptr) { fd, err = unix.Openat2(int(dir), filepath.FromSlash(name), &how) }); e != nil || err != nil {
-		return nil, false
+	if e := conn.Control(func(dir uintptr) { fd, err = unix.Openat2(int(dir), filepath.FromSlash(name), &how) }); e != nil {
+		return nil, nil
 	}
-	return os.NewFile(uintptr(fd), d.path(name)), true
+	switch {
+	case err == nil:
+		return os.NewFile(uintptr(fd), d.path(name)), nil
+	case errors.Is(err, fs.ErrNotExist) && flag&unix.O_CREAT == 0:
+		return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: err}
+	}
+	return nil, nil
 }
 
 // openFile opens a file for reading, writing or appending.
-func (d *dirFS) openFile(name string, flag int) (*os.File, bool) {
+func (d *dirFS) openFile(name string, flag int) (*os.File, error) {
 	return d.openBeneath(name, flag|openFlags)
 }
 
 // openFolder opens a folder for [os.File.ReadDir], which looks at each entry of
 // one that an [os.Root] opened.
-func (d *dirFS) openFolder(name string) (*os.File, bool) {
+func (d *dirFS) openFolder(name string) (*os.File, error) {
 	return d.openBeneath(name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-func (d *dirFS) openFile(string, int) (*os.File, bool) { return nil, false }
+func (d *dirFS) openFile(string, int) (*os.File, error) { return nil, nil }
 
-func (d *dirFS) openFolder(string) (*os.File, bool) { return nil, false }
+func (d *dirFS) openFolder(string) (*os.File, error) { return nil, nil }
 
 // lockFile locks a file by its path; that it was opened keeps its name from
 // leaving the folder.

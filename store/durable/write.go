@@ -15,11 +15,12 @@ import (
 	"time"
 )
 
-// Temp is a file that is written and synced but not yet visible. Exactly one of
-// Publish and Discard ends it. Not safe for concurrent use.
+// Temp is a file that is not yet visible. Exactly one of Publish, Rename and
+// Discard ends it. Not safe for concurrent use.
 type Temp struct {
 	fsys FS
 	name string // of the temp file
+	file File   // open until it is synced
 	done bool
 }
 
@@ -27,6 +28,22 @@ type Temp struct {
 // meant for, and syncs it. On an error nothing is left behind, as far as the
 // disk allows.
 func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
+	t, err := CreateTemp(fsys, target)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = t.Write(data); err == nil {
+		err = t.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Discard())
+	}
+	return t, nil
+}
+
+// CreateTemp is [WriteTemp] for a file that is written in pieces: with Write,
+// and Sync after the last one.
+func CreateTemp(fsys FS, target string) (*Temp, error) {
 	dir, base := path.Split(target)
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -35,15 +52,26 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = WriteAll(f, filepath.Join(fsys.Dir(), filepath.FromSlash(name)), data)
-	if err == nil {
-		err = f.Sync()
+	return &Temp{fsys: fsys, name: name, file: f}, nil
+}
+
+// Write adds data to the file. That less was taken is an error, too; after one
+// the file can only be discarded.
+func (t *Temp) Write(data []byte) (int, error) {
+	if err := WriteAll(t.file, filepath.Join(t.fsys.Dir(), filepath.FromSlash(t.name)), data); err != nil {
+		return 0, err
 	}
+	return len(data), nil
+}
+
+// Sync makes durable what was written; nothing can be added then. After an error
+// the file can only be discarded.
+func (t *Temp) Sync() error {
+	err := t.file.Sync()
 	// A close that fails may mean that a write was lost on the way.
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, ignoreMissing(fsys.Remove(name)))
-	}
-	return &Temp{fsys: fsys, name: name}, nil
+	err = errors.Join(err, t.file.Close())
+	t.file = nil
+	return err
 }
 
 // WriteAll writes data to a file. That less was taken is an error, too; it names
@@ -70,8 +98,8 @@ func short(base string) string {
 // refused for a moment, as when a scanner has the target open, is tried again a
 // few times. On an error the temp file is removed.
 func (t *Temp) Rename(target string) error {
-	if t.done {
-		return errors.New("temp file was used already")
+	if t.done || t.file != nil {
+		return errors.New("temp file was used already, or is not synced")
 	}
 	t.done = true
 	err := t.fsys.Rename(t.name, target)
@@ -109,6 +137,9 @@ func (t *Temp) Discard() error {
 		return nil
 	}
 	t.done = true
+	if t.file != nil {
+		_ = t.file.Close() // what it holds is not wanted
+	}
 	return ignoreMissing(t.fsys.Remove(t.name))
 }
 

@@ -322,6 +322,22 @@ func (st *Stage) CommitNew(ctx context.Context, ref Ref, title, op string) (Ref,
 	return ref, st.Discard()
 }
 
+// Keep stores the stage's chunks without making a session of it, and returns the
+// state with what loads its chunks. They are kept until Discard. A *MissingError
+// if chunks are missing.
+func (st *Stage) Keep(ctx context.Context) (*transcript.Document, transcript.Loader, error) {
+	if err := st.ready(); err != nil {
+		return nil, nil, err
+	}
+	if st.batch != nil {
+		if err := st.batch.Commit(ctx); err != nil {
+			return nil, nil, fmt.Errorf("keep what is staged: %w", err)
+		}
+		st.batch = nil
+	}
+	return st.doc, st.store.chunks.Plain, nil
+}
+
 // Discard gives the stage up, if it was not committed. Further calls do nothing.
 func (st *Stage) Discard() error {
 	if st.unlock == nil {

@@ -23,9 +23,8 @@ type Options struct {
 	FS     durable.OpenFunc // default durable.OpenDir
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default: discard
-	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
-	// choose.
-	ChunkWriters int
+	// Chunks says how chunks are kept; the zero value is good.
+	Chunks chunk.Options
 	// Made is told of each session that was made here; nil is nobody. It must not
 	// wait for the session.
 	Made func(Ref)
@@ -74,7 +73,7 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open the folder of sessions: %w", err)
 	}
 	s.fs = fsys
-	s.chunks = chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters})
+	s.chunks = chunk.Open(fsys, o.Chunks)
 	return s, nil
 }
 

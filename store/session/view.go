@@ -47,7 +47,7 @@ func shownOf[T any](ctx context.Context, s *Store, ref Ref, show func(l *Live, r
 
 // LargestView is how many plain bytes of messages and of activities
 // [Store.Newest] shows.
-const LargestView = 2 << 20
+const LargestView = 4 << 20
 
 // Newest is [Store.View] for who does not want everything: of more messages or
 // activities than LargestView it has the newest, and the key omitted counts those
@@ -71,7 +71,7 @@ func (l *Live) view(ctx context.Context, running bool, most int64) (json.RawMess
 	if err != nil {
 		return nil, err
 	}
-	dst := []byte{'{'}
+	dst := append(make([]byte, 0, len(messages)+len(activities)+len(l.Doc.Header)+4<<10), '{')
 	add := func(key string, value json.RawMessage) {
 		dst = appendMember(dst, encode(key), value)
 	}

@@ -206,10 +206,10 @@ func TestFollowLooksAtASample(t *testing.T) {
 	t.Parallel()
 	var n durabletest.Counter
 	p := counted(t, &n)
-	c := newTalk("s1").speak("x", 50, 8<<10)
+	c := newTalk("s1").speak("x", 25, 8<<10)
 	c.mustSave(t, p, snapshot.SaveRequest{Name: "a~"})
 	ids := c.doc.InlineIDs()
-	if len(ids) > 8 {
+	if len(ids) > 4 {
 		t.Fatalf("%d chunks, want so few that all are looked at", len(ids))
 	}
 	if err := os.Remove(filepath.Join(p.Dir(), ".chunks", string(ids[0])+".zst")); err != nil {

@@ -133,8 +133,12 @@ func (op *Op) lockFile() string { return opsDir + "/" + op.ID + ".lock" }
 
 // concerns reports whether undo in a session is about this operation.
 func (op *Op) concerns(session string) bool {
-	return op.Kind.Names() || session != "" && (op.Session == session || op.NewSession == session)
+	return op.Kind.Names() || op.foreign() || session != "" && (op.Session == session || op.NewSession == session)
 }
+
+// foreign reports whether the operation made a conversation of another agent:
+// such a pool is one folder's, and no session of it is the active one.
+func (op *Op) foreign() bool { return op.Kind == OpNew && op.Session == "" && op.NewSession != "" }
 
 // done and undone count an undo or redo that did not get to its end as not done.
 func (op *Op) done() bool   { return op.State == OpClosed || op.State == OpUndoing }

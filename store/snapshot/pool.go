@@ -54,9 +54,8 @@ type Options struct {
 	// TrashKeep is how long the caller keeps the trash; it only fills
 	// [TrashEntry.Expires]. 0 means for ever.
 	TrashKeep time.Duration
-	// ChunkWriters is how many chunks are written at a time; 0 lets package chunk
-	// choose.
-	ChunkWriters int
+	// Chunks says how chunks are kept; the zero value is good.
+	Chunks chunk.Options
 }
 
 // Pool is a folder of named snapshots. It is safe for concurrent use, also by
@@ -68,10 +67,12 @@ type Pool struct {
 
 	buffers sync.Pool // of *[]byte, to read documents into
 
-	mu     sync.Mutex      // guards recent, kept and listed
+	mu     sync.Mutex      // guards what follows
 	recent map[string]Name // by session: what Follow looks at
 	kept   []slot          // what was saved or read last, the newest last
 	listed map[Name]head   // what the last list read
+
+	exactKnown, exactNames bool // see exact
 }
 
 // State says whether a snapshot can be used.
@@ -151,7 +152,7 @@ func open(dir string, o Options) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("snapshot folder: %w", err)
 	}
-	return &Pool{fs: fsys, chunks: chunk.Open(fsys, chunk.Options{Writers: o.ChunkWriters}), opts: o}, nil
+	return &Pool{fs: fsys, chunks: chunk.Open(fsys, o.Chunks), opts: o}, nil
 }
 
 // ours reports whether an entry of the folder belongs to a pool, which may share
@@ -412,6 +413,11 @@ func (s slot) is(id string) bool { return s.doc != nil && s.doc.Meta.ID == id }
 
 // look reads what a name holds.
 func (p *Pool) look(name Name) (slot, error) {
+	if p.exact() {
+		if s, err := p.peek(name); err != nil || !s.free() {
+			return s, err
+		}
+	}
 	names, err := p.names()
 	if err != nil {
 		return slot{}, err
@@ -422,6 +428,22 @@ func (p *Pool) look(name Name) (slot, error) {
 // peek is look without reading the folder: a disk that ignores case gives it
 // what lies there under another spelling of the name.
 func (p *Pool) peek(name Name) (slot, error) { return p.lookIn([]Name{name}, name) }
+
+// exact reports whether the folder tells names apart that differ in case alone, so
+// that a file that opens has the very name: asked of a lock file, which is there
+// while anything is changed, and true or false as long as the pool is open.
+func (p *Pool) exact() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.exactKnown {
+		if _, err := p.fs.Stat(namesLock); err != nil {
+			return false
+		}
+		_, err := p.fs.Stat(strings.ToUpper(namesLock))
+		p.exactNames, p.exactKnown = errors.Is(err, fs.ErrNotExist), err == nil || errors.Is(err, fs.ErrNotExist)
+	}
+	return p.exactNames
+}
 
 // lookIn is look where the names in the folder are known. On a disk that ignores
 // case a file opens under any spelling, so the names decide.

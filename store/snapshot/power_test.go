@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"sess/store/chunk"
 	"sess/store/durable"
 	"sess/store/durable/durabletest"
 	"sess/store/snapshot"
@@ -131,7 +132,7 @@ func TestPowerCutAnywhere(t *testing.T) {
 			}
 			disk := &stepped{after: func() {}}
 			now := newClock()
-			p := openPool(t, filepath.Join(top, "pool"), snapshot.Options{Now: now.Now, ChunkWriters: 1, FS: func(dir string) (durable.FS, error) {
+			p := openPool(t, filepath.Join(top, "pool"), snapshot.Options{Now: now.Now, Chunks: chunk.Options{Writers: 1}, FS: func(dir string) (durable.FS, error) {
 				disk.FS, err = power.Open(dir)
 				return disk, err
 			}})

@@ -59,7 +59,7 @@ func (p *Pool) Begin(ctx context.Context) (*Writer, error) {
 }
 
 // followSample is how many chunks of a snapshot that is followed are looked at.
-const followSample = 8
+const followSample = 4
 
 // Follow tells which snapshot the next save is likely to go on from: the one of
 // this name or, if there is none, the one that this process saved last of the
@@ -264,7 +264,8 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 	var old slot
 	if r.AutoPrefix == "" {
 		var err error
-		if old = w.base; old.name != r.Name { // it is looked at again under the lock
+		replace := r.Overwrite || r.Rolling
+		if old = w.base; old.name != r.Name || !replace { // it is looked at again under the lock
 			if old, err = p.peek(r.Name); err == nil && !old.free() {
 				old, err = p.look(r.Name)
 			}
@@ -272,7 +273,7 @@ func (w *Writer) save(ctx context.Context, r SaveRequest) (Entry, error) {
 				return Entry{}, err
 			}
 		}
-		if err := old.replaceable(r.Name, r.Overwrite || r.Rolling); err != nil {
+		if err := old.replaceable(r.Name, replace); err != nil {
 			return Entry{}, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 )
 
@@ -123,6 +124,12 @@ func (l *List) Refs(load Loader) iter.Seq2[Ref, error] {
 // the list. It loads one chunk at a time, joins a giant record, and ends at the
 // first error. The records alias the loaded bytes.
 func (l *List) All(load Loader, from, to int) iter.Seq2[Record, error] {
+	return l.AllUpTo(load, from, to, math.MaxInt64)
+}
+
+// AllUpTo is [List.All] but for giant records of more than most bytes, which are
+// not loaded: nil stands in their place.
+func (l *List) AllUpTo(load Loader, from, to int, most int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		from, to := max(from, 0), min(to, l.Records)
 		if from >= to {
@@ -146,7 +153,11 @@ func (l *List) All(load Loader, from, to int) iter.Seq2[Record, error] {
 			if pos >= to {
 				return
 			}
-			if pos+ref.Records > from {
+			if pos >= from && ref.giant() && ref.Bytes-1 > most {
+				if !yield(nil, nil) {
+					return
+				}
+			} else if pos+ref.Records > from {
 				records, err := loadRecords(load, ref)
 				if err != nil {
 					yield(nil, err)

@@ -557,3 +557,42 @@ func TestReadingDamagedChunks(t *testing.T) {
 		}
 	}
 }
+
+// A giant record that is more than is asked for is passed over without being
+// loaded; all others are there, also those next to it.
+func TestAllUpTo(t *testing.T) {
+	t.Parallel()
+	s := newMemory()
+	records := []transcript.Record{
+		transcript.Record(`"first"`), bytes.Repeat([]byte("a"), transcript.GiantRecord+1), transcript.Record(``),
+		bytes.Repeat([]byte("b"), 3*transcript.GiantRecord), transcript.Record(`"last"`),
+	}
+	var l transcript.List
+	if err := l.Append(records, s.seal); err != nil {
+		t.Fatal(err)
+	}
+	loaded := 0
+	load := func(id transcript.ID) ([]byte, error) {
+		loaded++
+		return s.load(id)
+	}
+	for from := range records {
+		for to := from; to <= len(records); to++ {
+			loaded = 0
+			pos := from
+			for r, err := range l.AllUpTo(load, from, to, transcript.GiantRecord+1) {
+				want := records[pos]
+				if pos == 3 {
+					want = nil
+				}
+				if err != nil || !bytes.Equal(r, want) || (r == nil) != (pos == 3) {
+					t.Fatalf("record %d of %d to %d: %.20q (nil: %v), %v", pos, from, to, r, r == nil, err)
+				}
+				pos++
+			}
+			if pos != to || loaded > 4 {
+				t.Errorf("%d to %d: ended at %d after loading %d chunks", from, to, pos, loaded)
+			}
+		}
+	}
+}

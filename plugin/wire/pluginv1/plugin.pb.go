@@ -369,7 +369,9 @@ type Call struct {
 	// There is input, perhaps an empty one: the plugin may want it.
 	HasInput bool `protobuf:"varint,9,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"`
 	// Whoever calls takes output.
-	HasOutput     bool `protobuf:"varint,10,opt,name=has_output,json=hasOutput,proto3" json:"has_output,omitempty"`
+	HasOutput bool `protobuf:"varint,10,opt,name=has_output,json=hasOutput,proto3" json:"has_output,omitempty"`
+	// The name of the other program whose conversations the call is about.
+	Foreign       string `protobuf:"bytes,11,opt,name=foreign,proto3" json:"foreign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,6 +474,13 @@ func (x *Call) GetHasOutput() bool {
 		return x.HasOutput
 	}
 	return false
+}
+
+func (x *Call) GetForeign() string {
+	if x != nil {
+		return x.Foreign
+	}
+	return ""
 }
 
 type DispatchRequest struct {
@@ -2817,9 +2826,13 @@ func (x *NewSessionRequest) GetId() string {
 }
 
 type NewSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ref           *SessionRef            `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	Error         *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ref   *SessionRef            `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Error *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// Of a conversation of another program: the file that was made, and the
+	// command that goes on with it.
+	File          string   `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Resume        []string `protobuf:"bytes,4,rep,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2864,6 +2877,20 @@ func (x *NewSessionResponse) GetRef() *SessionRef {
 func (x *NewSessionResponse) GetError() *Error {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *NewSessionResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *NewSessionResponse) GetResume() []string {
+	if x != nil {
+		return x.Resume
 	}
 	return nil
 }
@@ -4281,7 +4308,7 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"runtime_id\x18\x05 \x01(\rR\truntimeId\"Q\n" +
 	"\x11ConfigureResponse\x12&\n" +
 	"\x05error\x18\x01 \x01(\v2\x10.plugin.v1.ErrorR\x05error\x12\x14\n" +
-	"\x05build\x18\x02 \x01(\tR\x05build\"\xfd\x01\n" +
+	"\x05build\x18\x02 \x01(\tR\x05build\"\x97\x02\n" +
 	"\x04Call\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\fR\x04argv\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x18\n" +
@@ -4295,7 +4322,8 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\thas_input\x18\t \x01(\bR\bhasInput\x12\x1d\n" +
 	"\n" +
 	"has_output\x18\n" +
-	" \x01(\bR\thasOutput\"X\n" +
+	" \x01(\bR\thasOutput\x12\x18\n" +
+	"\aforeign\x18\v \x01(\tR\aforeign\"X\n" +
 	"\x0fDispatchRequest\x12%\n" +
 	"\x04call\x18\x01 \x01(\v2\x0f.plugin.v1.CallH\x00R\x04call\x12\x16\n" +
 	"\x05piece\x18\x02 \x01(\fH\x00R\x05pieceB\x06\n" +
@@ -4437,10 +4465,12 @@ const file_plugin_v1_plugin_proto_rawDesc = "" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x12\x14\n" +
 	"\x05stage\x18\x03 \x01(\tR\x05stage\x12\x0e\n" +
 	"\x02op\x18\x04 \x01(\tR\x02op\x12\x0e\n" +
-	"\x02id\x18\x05 \x01(\tR\x02id\"e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\"\x91\x01\n" +
 	"\x12NewSessionResponse\x12'\n" +
 	"\x03ref\x18\x01 \x01(\v2\x15.plugin.v1.SessionRefR\x03ref\x12&\n" +
-	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorR\x05error\"T\n" +
+	"\x05error\x18\x02 \x01(\v2\x10.plugin.v1.ErrorR\x05error\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x16\n" +
+	"\x06resume\x18\x04 \x03(\tR\x06resume\"T\n" +
 	"\rSelectRequest\x12'\n" +
 	"\x03ref\x18\x01 \x01(\v2\x15.plugin.v1.SessionRefR\x03ref\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\"8\n" +
