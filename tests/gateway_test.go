@@ -150,13 +150,7 @@ func TestGatewayLife(t *testing.T) {
 	if want := "no gateway runs for " + u.home; none.Error != want || none.Hint != "start it with: sess gateway start" {
 		t.Errorf("reload without one: %+v, want %q", none, want)
 	}
-	t.Cleanup(func() {
-		stop := exec.Command(u.bin, "gateway", "stop") // after the test's context
-		stop.Env = u.env
-		if out, err := stop.CombinedOutput(); err != nil {
-			t.Errorf("gateway stop: %v\n%s", err, out)
-		}
-	})
+	u.stopsGateway()
 	var started struct{ Data gatewayStatus }
 	u.answer(&started, "gateway", "start", "--listen=127.0.0.1:0")
 	s := status()
@@ -208,6 +202,18 @@ func TestGatewayLife(t *testing.T) {
 			t.Errorf("the log tells %d times of %q, want 2:\n%s", strings.Count(log, want), want, log)
 		}
 	}
+}
+
+// stopsGateway stops the gateway in the background, if there is one, at the end of
+// the test.
+func (u *user) stopsGateway() {
+	u.t.Cleanup(func() {
+		stop := exec.Command(u.bin, "gateway", "stop") // after the test's context
+		stop.Env = u.env
+		if out, err := stop.CombinedOutput(); err != nil {
+			u.t.Errorf("gateway stop: %v\n%s", err, out)
+		}
+	})
 }
 
 // The token is made at the first start, for its owner alone; it is in no log, and

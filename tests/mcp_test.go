@@ -681,6 +681,7 @@ func TestMCPAccess(t *testing.T) {
 func TestMCPGatewayComesAndGoes(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
+	u.stopsGateway()
 	u.do("chat", "--message", "hello")
 	session := u.mcpStdio()
 	for i, step := range []func(){func() {}, func() { u.do("gateway", "start", "--listen=127.0.0.1:0") }, func() { u.do("gateway", "stop") }} {

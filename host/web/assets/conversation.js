@@ -401,17 +401,22 @@ export class ConversationPane {
     this.text.value = "";
     this.atEnd = true;
     this.showComposer();
-    let arrived = false;
+    let arrived = false; // it stands in the conversation, or was answered
+    let problem;
     try {
       const options = { project: at.project, ...(model && model !== this.info?.model && { model }), ...(this.page && { expectedRevision: this.page.revision }) };
       for await (const event of backend.send(at.id, content, options)) {
-        arrived = true;
+        if (event.kind === "error") problem ??= event.data;
+        else arrived = true;
         if (event.kind === "turn_start") break; // whoever follows the session sees the rest
       }
     } catch (error) {
-      if (at === this.app.at && !arrived && !this.text.value) this.text.value = content;
-      if (/** @type {any} */ (error).code === "conflict") tell("The conversation has changed meanwhile. Look at it, then send your message again.", { error: true });
-      else tellError(error);
+      problem = error;
+    }
+    if (problem) {
+      if (at === this.app.at && !arrived && !this.text.value.trim()) this.text.value = content;
+      if (/** @type {any} */ (problem).code === "conflict") tell("The conversation has changed meanwhile. Look at it, then send your message again.", { error: true });
+      else tellError(problem);
       if (at === this.app.at) this.refresh();
     }
     if (at !== this.app.at) return;

@@ -43,7 +43,7 @@ export class Notifications {
   }
 
   open() {
-    this.list = el("ul", { class: "rows" });
+    this.list = el("ul", { class: "rows", "aria-label": "Notifications" });
     this.none = el("p", { class: "empty" }, "Nothing to tell.");
     this.all = button("Mark all as seen", () => this.acknowledge(), { class: "primary" });
     const dialog = el("dialog", { "aria-labelledby": "dialog-title", onclose: () => {
