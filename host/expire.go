@@ -59,7 +59,7 @@ func (h *Host) expireNow(ctx context.Context) {
 		h.expired(m)
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("expire sessions", "err", err)
+		h.log.Error("sessions that have expired stay for now", "err", err)
 	}
 }
 
@@ -123,11 +123,13 @@ func (h *Host) agents() ([]string, error) {
 	return names, nil
 }
 
-// announce tells in a chat which sessions have expired since somebody was told last.
+// announce tells in a chat which sessions have expired since somebody was told last,
+// and what else happened when nobody was there.
 func (h *Host) announce(ctx context.Context, out chat.Sink) {
+	defer h.tellTroubles(out)
 	expired, err := h.sessions.Expired(ctx)
 	if err != nil {
-		h.log.Warn("expired sessions not told", "err", err)
+		h.log.Error("which sessions have expired is not known", "err", err)
 		return
 	}
 	if len(expired) == 0 {

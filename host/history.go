@@ -38,7 +38,7 @@ type History struct {
 func (h *Host) History() *History {
 	l := &History{home: h.home, log: h.log, most: h.Config().Chat.History}
 	if err := l.load(); err != nil {
-		l.log.Warn("history of the chats not read", "err", err)
+		l.log.Error("what was written in chats before is not there", "err", err)
 	}
 	return l
 }
@@ -98,7 +98,7 @@ func (l *History) Add(text string) {
 	l.lines = append(l.lines, text)
 	l.lines = l.lines[max(0, len(l.lines)-l.most):]
 	if err := l.write(historyLine(text)); err != nil {
-		l.log.Warn("history of the chats not written", "err", err)
+		l.log.Error("what is written in this chat is not kept for the next one", "err", err)
 	}
 }
 

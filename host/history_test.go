@@ -79,3 +79,27 @@ func TestNoHistory(t *testing.T) {
 		t.Errorf("its file is still there: %v", err)
 	}
 }
+
+// That a line cannot be kept, or those before cannot be read, is told, and once.
+func TestHistoryThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	h := openHost(t, home, allPermissions)
+	if err := os.Mkdir(filepath.Join(home, "chat.history"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	history := h.History()
+	for _, text := range []string{"one", "two"} {
+		history.Add(text)
+	}
+	if diff := cmp.Diff([]string{"one", "two"}, history.Lines()); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	told := h.Troubles()
+	if len(told) != 2 || !strings.Contains(told[0], "written in chats before") || !strings.Contains(told[1], "not kept") || !strings.Contains(told[1], "chat.history") {
+		t.Errorf("told is %q", told)
+	}
+	if history.Add("three"); len(h.Troubles()) != 0 {
+		t.Error("it is told again")
+	}
+}

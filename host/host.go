@@ -95,6 +95,7 @@ type Host struct {
 	registry  atomic.Pointer[registry] // never nil; Reload replaces it
 	events    *hub
 	live      *conversations
+	troubles  troubles
 
 	reloading sync.Mutex // held while the registry is replaced
 
@@ -149,7 +150,8 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if opts.Logger != nil {
 		handler = opts.Logger.Handler()
 	}
-	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	h.log = slog.New(slog.NewMultiHandler(handler, slog.NewJSONHandler(h.logFile, &slog.HandlerOptions{Level: slog.LevelWarn}),
+		&troubleHandler{troubles: &h.troubles}))
 	// Before anything opens the home, and so makes it look tightened.
 	if err := durable.Tighten(opts.Home, ours); err != nil {
 		h.log.WarnContext(ctx, "others may read part of the home", "home", opts.Home, "err", err)

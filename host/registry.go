@@ -475,6 +475,9 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 		})
 	}
 	told.Wait()
+	if event.Kind == plugin.EventTurnEnded {
+		notices = append(notices, h.troubles.take())
+	}
 	return slices.Concat(notices...)
 }
 
@@ -536,10 +539,10 @@ func (h *Host) pluginEnded(id string) {
 		told.Go(func() {
 			notices, err := p.sup.Notify(ctx, plugin.Event{Kind: plugin.EventPluginEnded, Plugin: id})
 			if err != nil {
-				h.log.Warn("notify", "plugin", p.Manifest.ID, "event", plugin.EventPluginEnded, "err", err)
+				h.log.Error("not told that another plugin ended", "plugin", p.Manifest.ID, "event", plugin.EventPluginEnded, "err", err)
 			}
 			for _, n := range notices {
-				h.log.Info("notice", "event", plugin.EventPluginEnded, "text", n)
+				h.troubles.add(n)
 			}
 		})
 	}
@@ -569,7 +572,7 @@ func (h *Host) CheckPlugins(ctx context.Context) error {
 }
 
 // tell is Notify in the background, for what happens in a call: whom it concerns
-// is still answering that. What the plugins answer goes to the log.
+// is still answering that. What the plugins answer is told in the next chat.
 func (h *Host) tell(event plugin.Event) {
 	if event.Kind == plugin.EventSessionReplaced {
 		h.events.publish(server.Event{Kind: sessionReplaced, Project: event.Project, Session: event.Session, Data: fmt.Appendf(nil, `{"revision":%d}`, event.Revision)})
@@ -577,6 +580,7 @@ func (h *Host) tell(event plugin.Event) {
 	h.background.Go(func() {
 		for _, n := range h.Notify(h.life, event) {
 			h.log.Info("notice", "event", event.Kind, "session_id", event.Session, "text", n)
+			h.troubles.add(n)
 		}
 	})
 }

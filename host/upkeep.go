@@ -27,7 +27,7 @@ func (h *Host) upkeep() {
 		}
 		h.background.Go(func() {
 			if err := h.sweep(h.life); err != nil && h.life.Err() == nil {
-				h.log.Warn("sweep the sessions", "err", err)
+				h.log.Error("what nobody needs of the sessions is not removed", "err", err)
 			}
 		})
 	})

@@ -17,10 +17,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -44,6 +46,11 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	tempDir = dir
+	// What a process ignores its children ignore, too: under nohup no gateway would
+	// end by a hang-up.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	return m.Run()
 }
 

@@ -80,12 +80,13 @@ func (a *app) run(ctx context.Context) int {
 		if err := a.host.Close(end); err != nil && reply.Err == nil {
 			reply.Err = err
 		}
+		reply.Result.Notices = append(reply.Result.Notices, a.host.Troubles()...)
 	}
 	if a.relay != nil {
 		a.relay.close()
 	}
 	if a.shown && reply.Err == nil {
-		return a.print(surfaces.CLIOutput{})
+		return a.print(surfaces.RenderCLI(plugin.Result{Notices: reply.Result.Notices}, nil, surfaces.CLIOptions{Prog: prog, Quiet: reply.Quiet}))
 	}
 	out := surfaces.RenderCLI(reply.Result, reply.Err, surfaces.CLIOptions{
 		Prog: prog, JSON: reply.JSON, Quiet: reply.Quiet, Effect: reply.Effect,

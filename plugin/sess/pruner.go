@@ -68,7 +68,7 @@ func (p *pruner) catchUp(ctx context.Context, every time.Duration) {
 		return nil
 	})
 	if err != nil {
-		p.log.WarnContext(ctx, "look for missed runs of the pruner", "err", err)
+		p.log.ErrorContext(ctx, "whether the pruner missed a run is not known", "err", err)
 	}
 	switch {
 	case missed == 0 && !interrupted:

@@ -107,7 +107,7 @@ func (s *service) recover(ctx context.Context, pool *snapshot.Pool) bool {
 			slog.String("kind", string(r.Op.Kind)), slog.String("outcome", r.Outcome))
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "recover pool", "dir", pool.Dir(), "err", err)
+		s.log.ErrorContext(ctx, "what was cut short is not settled yet", "dir", pool.Dir(), "err", err)
 	}
 	return err == nil
 }
