@@ -50,7 +50,7 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
 			Name: "show", Summary: "Show one session, by default the active one",
-			Help:   "With --json the whole session is printed, with all its messages.",
+			Help:   "With --json the whole session is printed, with all its messages; of more than 2 MB of them the newest, and omitted counts the others.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.sessionsShow,
 		}, {
@@ -320,7 +320,7 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	view, err := h.sessions.View(ctx, ref)
+	view, err := h.sessions.Newest(ctx, ref)
 	if err != nil {
 		return plugin.Result{}, chat.StoreError(err)
 	}
@@ -336,19 +336,26 @@ func (h *Host) sessionsShow(ctx context.Context, in *dispatch.Invocation) (plugi
 			Content string `json:"content"`
 			Status  string `json:"status"`
 		} `json:"messages"`
+		Omitted struct {
+			Messages int `json:"messages"`
+		} `json:"omitted"`
 	}
 	if err := json.Unmarshal(view, &s); err != nil {
 		return plugin.Result{}, err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), len(s.Messages), s.Status, plugin.Ago(time.UnixMilli(s.UpdatedAt), h.now()))
+	fmt.Fprintf(&b, "session %s in project %s: %s\n%d messages, %s, updated %s\n", s.ID, s.ProjectID, cmp.Or(s.Title, "untitled"), s.Omitted.Messages+len(s.Messages), s.Status, plugin.Ago(time.UnixMilli(s.UpdatedAt), h.now()))
 	if s.Error != "" {
 		fmt.Fprintf(&b, "error: %s\n", s.Error)
 	}
 	const most = 20
-	if hidden := len(s.Messages) - most; hidden > 0 {
+	hidden := max(0, len(s.Messages)-most)
+	s.Messages = s.Messages[hidden:]
+	switch {
+	case s.Omitted.Messages > 0:
+		fmt.Fprintf(&b, "\n(%d earlier messages: sess messages list)\n", s.Omitted.Messages+hidden)
+	case hidden > 0:
 		fmt.Fprintf(&b, "\n(%d earlier messages: sess sessions show --json)\n", hidden)
-		s.Messages = s.Messages[hidden:]
 	}
 	for _, m := range s.Messages {
 		fmt.Fprintf(&b, "\n%s: %s", m.Role, m.Content)

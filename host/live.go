@@ -402,7 +402,7 @@ func (v *conversation) answerLine(ctx context.Context, line server.ChatLine) (er
 func (v *conversation) outcome(ctx context.Context, r *run, err error) error {
 	r.answer.Session, r.answer.Project = v.ref.ID, v.ref.Project
 	if r.answer.Revision == 0 {
-		if live, err := v.all.host.sessions.Read(context.WithoutCancel(ctx), v.ref); err == nil {
+		if live, err := v.all.host.sessions.Outline(context.WithoutCancel(ctx), v.ref); err == nil {
 			r.answer.Revision = live.Revision
 		}
 	}

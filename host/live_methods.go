@@ -368,7 +368,7 @@ func (h *Host) callCancel(ctx context.Context, _ plugin.Caller, params json.RawM
 			return nil, ctx.Err()
 		}
 	}
-	live, err := h.sessions.Read(ctx, ref)
+	live, err := h.sessions.Outline(ctx, ref)
 	if err != nil {
 		return nil, chat.StoreError(err)
 	}

@@ -146,7 +146,7 @@ func Open(ctx context.Context, store *session.Store, ref session.Ref, model mode
 		store: store, chosen: model, out: hinting{out, o.Commands}, opts: o, ref: ref,
 		sending: make(chan struct{}, 1), question: make(chan string, 1),
 	}
-	live, err := store.Read(ctx, ref)
+	live, err := store.Outline(ctx, ref)
 	if err != nil {
 		return nil, StoreError(err)
 	}
@@ -221,7 +221,7 @@ func (c *Chat) SendLine(ctx context.Context, line Line) error {
 // command answers a line that is a command; see slash for what it returns.
 func (c *Chat) command(ctx context.Context, line Line) (inJSON bool, err error) {
 	if line.Revision != nil {
-		live, err := c.store.Read(ctx, c.Ref())
+		live, err := c.store.Outline(ctx, c.Ref())
 		if err != nil {
 			return false, StoreError(err)
 		}
@@ -356,7 +356,7 @@ func (c *Chat) settle(ctx context.Context) {
 	if c.follow(ctx) {
 		return
 	}
-	if live, err := c.store.Read(ctx, c.Ref()); err == nil { // else the next line tells
+	if live, err := c.store.Outline(ctx, c.Ref()); err == nil { // else the next line tells
 		c.saw(live.Revision)
 	}
 }
@@ -373,7 +373,7 @@ func (c *Chat) follow(ctx context.Context) bool {
 	c.ref, c.revision = *next, 0
 	c.mu.Unlock()
 	text := fmt.Sprintf("this chat now shows session %s of project %s", next.ID, next.Project)
-	if live, err := c.store.Read(ctx, *next); err == nil {
+	if live, err := c.store.Outline(ctx, *next); err == nil {
 		c.saw(live.Revision)
 		text += fmt.Sprintf(": %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)
 	}

@@ -122,7 +122,7 @@ func (c *Chat) modelCommand(ctx context.Context, words []string) (plugin.Result,
 		return plugin.Result{}, plugin.Errorf(plugin.Usage, "/model takes one name, not %d words", len(words)).WithHint("type /model %s", words[0])
 	}
 	ref := c.Ref()
-	live, err := c.store.Read(ctx, ref)
+	live, err := c.store.Outline(ctx, ref)
 	if err != nil {
 		return plugin.Result{}, StoreError(err)
 	}

@@ -166,7 +166,7 @@ func (c *Chat) sendInterruptibly(ctx context.Context, in Input, text string, s *
 func (c *Chat) greet(ctx context.Context) {
 	ref := c.Ref()
 	text := fmt.Sprintf("session %s of project %s", ref.ID, ref.Project)
-	if live, err := c.store.Read(ctx, ref); err == nil {
+	if live, err := c.store.Outline(ctx, ref); err == nil {
 		text += ", model " + c.modelName(live)
 		if live.Doc.Meta.Messages > 0 {
 			text += fmt.Sprintf("; going on with %q, %d messages", live.Doc.Meta.Title, live.Doc.Meta.Messages)

@@ -91,7 +91,7 @@ func (c *Chat) slash(ctx context.Context, text string) (inJSON bool, err error) 
 // dispatch has a plugin's command answered. What it does to this chat's session
 // is expected, so only what happened before is told.
 func (c *Chat) dispatch(ctx context.Context, commands []Command, call surfaces.SlashCall) (plugin.Result, error) {
-	if live, err := c.store.Read(ctx, c.Ref()); err == nil {
+	if live, err := c.store.Outline(ctx, c.Ref()); err == nil {
 		c.see(live)
 	}
 	command := commands[slices.IndexFunc(commands, func(o Command) bool { return o.Spec.Command == call.Spec.Command })]
@@ -180,7 +180,7 @@ type sessionInfo struct {
 
 func (c *Chat) showSession(ctx context.Context, _ []string) (plugin.Result, error) {
 	ref := c.Ref()
-	live, err := c.store.Read(ctx, ref)
+	live, err := c.store.Outline(ctx, ref)
 	if err != nil {
 		return plugin.Result{}, StoreError(err)
 	}

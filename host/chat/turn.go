@@ -137,7 +137,7 @@ func (t *turn) begin(ctx context.Context, l Line) (err error) {
 	if err := t.takeModel(l.Model); err != nil {
 		return err
 	}
-	if err := t.adoptMessages(); err != nil {
+	if err := t.adoptMessages(ctx); err != nil {
 		return StoreError(err)
 	}
 	if t.live.Interrupted {
@@ -391,19 +391,35 @@ func (t *turn) historyFor(provider string, from int) iter.Seq2[transcript.Histor
 
 // adoptMessages makes history of the messages of a session that another program
 // wrote, and that has nothing else.
-func (t *turn) adoptMessages() error {
+func (t *turn) adoptMessages(ctx context.Context) error {
 	if t.live.Doc.List(transcript.ListHistory).Records > 0 {
 		return nil
 	}
+	const atOnce = 256 << 10
+	var items []transcript.Record
+	size := 0
+	take := func() error {
+		err := errors.Join(t.live.Append(transcript.ListHistory, items...), t.locked.Stow(ctx, t.live), ctx.Err())
+		items, size = nil, 0
+		return err
+	}
 	for item, err := range transcript.Told(&t.live.Doc, t.live.Load, t.live.Doc.List(transcript.ListMessages).Records) {
-		if err == nil {
-			err = t.remember(item)
-		}
 		if err != nil {
 			return err
 		}
+		r, err := item.AppendJSON(nil)
+		if err != nil {
+			return err
+		}
+		items = append(items, r)
+		if size += len(r); size < atOnce {
+			continue
+		}
+		if err := take(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return take()
 }
 
 // event adds an event to the turn's log, and tells who follows the turn.

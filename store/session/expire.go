@@ -155,7 +155,7 @@ func (s *Store) usages(ctx context.Context, refs []Ref) ([]usage, error) {
 
 // usage finds out how a session is used, but for whether somebody works on it now.
 func (s *Store) usage(ctx context.Context, ref Ref, active Manifest) (usage, error) {
-	l, err := s.Read(ctx, ref)
+	l, err := s.Outline(ctx, ref)
 	if err != nil {
 		return usage{}, err
 	}
@@ -191,7 +191,7 @@ func (s *Store) expireOne(ctx context.Context, m Moved, lastUsed int64) (went bo
 		if err != nil || u.spared || u.lastUsed != lastUsed {
 			return err
 		}
-		l, err := k.current(ctx)
+		l, err := k.outline(ctx)
 		if err != nil {
 			return err
 		}

@@ -65,11 +65,16 @@ func (f newerFormat) Error() string { return fmt.Sprintf("its format is %q", str
 // decode reads a session file. Its errors say what is wrong with the file;
 // newerFormat is one of them. The result aliases data.
 func decode(ref Ref, data []byte) (*Live, error) {
-	data = bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF"))
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	list, err := members(data)
 	if err != nil {
 		return nil, err
 	}
+	return decodeMembers(ref, list)
+}
+
+// decodeMembers is decode of a file that was split.
+func decodeMembers(ref Ref, list []member) (*Live, error) {
 	l := &Live{Ref: ref, Status: StatusIdle, sealed: map[string]int64{}}
 	l.Doc.Lists = map[string]*transcript.List{keyMessages: {}, keyActivities: {}, transcript.ListHistory: {}}
 	var header []member
@@ -136,17 +141,26 @@ func decodeTail(list *transcript.List, array json.RawMessage) error {
 	}
 	list.Tail = make([]transcript.Record, 0, len(values))
 	for i, v := range values {
-		r, err := transcript.DecodeRecordJSON(oneLine(v))
+		r, err := decodeElement(v, i)
 		if err != nil {
-			return fmt.Errorf("record %d: %w", i, err)
-		}
-		if bytes.IndexByte(r, '\n') >= 0 {
-			return fmt.Errorf("record %d has a newline in it", i)
+			return err
 		}
 		list.Tail = append(list.Tail, r)
 	}
 	list.Records += len(list.Tail)
 	return nil
+}
+
+// decodeElement is the record that an element of an array stands for.
+func decodeElement(v json.RawMessage, i int) (transcript.Record, error) {
+	r, err := transcript.DecodeRecordJSON(oneLine(v))
+	if err != nil {
+		return nil, fmt.Errorf("record %d: %w", i, err)
+	}
+	if bytes.IndexByte(r, '\n') >= 0 {
+		return nil, fmt.Errorf("record %d has a newline in it", i)
+	}
+	return r, nil
 }
 
 // decodeSess reads the key that only this program writes.

@@ -71,12 +71,17 @@ type OpRecord struct {
 // Append adds records to the end of a list. What that seals is kept in memory
 // until Write stores it. The records are kept and must not change any more.
 func (l *Live) Append(list string, records ...transcript.Record) error {
+	return l.append(list, records, l.seal)
+}
+
+// append is Append; emit takes what is sealed.
+func (l *Live) append(list string, records []transcript.Record, emit transcript.Sealer) error {
 	part := l.Doc.List(list)
 	total := l.sealed[list] + tailBytes(part)
 	for _, r := range records {
 		total += int64(len(r)) + 1
 	}
-	if err := part.Append(records, l.seal); err != nil {
+	if err := part.Append(records, emit); err != nil {
 		return fmt.Errorf("session %s: %s: %w", l.Ref, list, err)
 	}
 	l.setSealed(list, total-tailBytes(part))

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,8 +19,9 @@ type Locked struct {
 	store   *Store
 	ref     Ref
 	unlocks []func() error // nil after Unlock
-	seen    []byte         // the file as it was read or written last; nil: not yet
+	seen    image          // the file as it was read or written last
 	kept    kept           // what seen says, where it could be read
+	chunks  []func() error // release the chunks that no file refers to yet
 	log     *TurnLog       // of the turn begun last, to be closed
 }
 
@@ -109,9 +109,9 @@ func (s *Store) InUse(ref Ref) (durable.Holder, bool, error) {
 // Unlock releases the lock and closes a turn's log that was left open. Further
 // calls do nothing.
 func (k *Locked) Unlock() error {
-	var err error
+	err := k.release()
 	if k.log != nil {
-		err = k.log.close()
+		err = errors.Join(err, k.log.close())
 		k.log = nil
 	}
 	for _, unlock := range k.unlocks {
@@ -133,22 +133,48 @@ func (k *Locked) current(ctx context.Context) (*Live, error) {
 	if err := k.held(); err != nil {
 		return nil, err
 	}
-	l, data, err := k.store.read(ctx, k.ref)
-	k.seen = data
+	l, seen, unlock, err := k.store.readHeld(ctx, k.ref)
+	k.seen = seen
+	if unlock != nil {
+		k.chunks = append(k.chunks, unlock)
+	}
 	if err == nil {
 		k.kept = l.kept()
 	}
 	return l, err
 }
 
+// outline is current for who need not know what was said in the session.
+func (k *Locked) outline(ctx context.Context) (*Live, error) {
+	if err := k.held(); err != nil {
+		return nil, err
+	}
+	l, seen, _, err := k.store.outline(ctx, k.ref)
+	k.seen = seen
+	if err == nil {
+		k.kept = l.kept()
+	}
+	return l, err
+}
+
+// release lets go of the chunks that were stored before a file refers to them.
+func (k *Locked) release() error {
+	var err error
+	for _, unlock := range k.chunks {
+		err = errors.Join(err, unlock())
+	}
+	k.chunks = nil
+	return err
+}
+
 // unchanged reports whether the file is byte for byte what was read or written
 // last: then there is no need to parse it once more.
 func (k *Locked) unchanged(ctx context.Context) (bool, error) {
-	if err := ctx.Err(); err != nil || k.seen == nil {
+	if err := ctx.Err(); err != nil || !k.seen.known() {
 		return false, err
 	}
-	data, err := durable.ReadFile(k.store.fs, k.ref.file(), 0)
-	return err == nil && bytes.Equal(data, k.seen), nil // what is wrong with it, current says
+	now, err := k.store.image(ctx, k.ref)
+	return err == nil && now.equal(k.seen), ctx.Err() // what is wrong with it, current says
 }
 
 // Read returns the session for going on with it. It is Store.Read, and what a
@@ -186,9 +212,9 @@ func (k *Locked) Write(ctx context.Context, l *Live, expect int64) (int64, error
 	if err != nil {
 		return 0, err
 	}
-	first := k.seen == nil
+	first := !k.seen.known()
 	if !same {
-		if _, err := k.current(ctx); err != nil {
+		if _, err := k.outline(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -205,6 +231,37 @@ func (k *Locked) Write(ctx context.Context, l *Live, expect int64) (int64, error
 	next.Interrupted, next.Notices = false, nil
 	*l = *next
 	return l.Revision, nil
+}
+
+// maxPending is how much that was sealed waits in memory.
+const maxPending = 2 << 20
+
+// Stow stores the chunks that wait in memory for the next Write, durably, if they
+// are many: for who adds more than is to be held. It changes nothing that is
+// seen; of a session that is not written then, a sweep takes them away.
+func (k *Locked) Stow(ctx context.Context, l *Live) error {
+	size := 0
+	for _, c := range l.pending {
+		size += len(c.Plain)
+	}
+	if size < maxPending {
+		return nil
+	}
+	if err := k.held(); err != nil {
+		return err
+	}
+	if len(k.chunks) == 0 {
+		unlock, err := k.store.chunks.Shared(ctx)
+		if err != nil {
+			return fmt.Errorf("session %s: %w", l.Ref, err)
+		}
+		k.chunks = append(k.chunks, unlock)
+	}
+	if err := k.store.storeChunks(ctx, l.pending); err != nil {
+		return fmt.Errorf("session %s: %w", l.Ref, err)
+	}
+	l.pending = nil
+	return nil
 }
 
 // create stores a session that has no file. If there is one, it returns an
@@ -275,15 +332,15 @@ func (k *Locked) replace(ctx context.Context, l *Live) error {
 	if err := ctx.Err(); err != nil {
 		return errors.Join(err, temp.Discard())
 	}
-	k.seen = nil // until it is known which state is stored
+	k.seen = image{} // until it is known which state is stored
 	if err := temp.Publish(k.ref.file()); err != nil {
 		if errors.Is(err, durable.ErrUnsynced) {
 			err = fmt.Errorf("%w: %w", ErrUndecided, err)
 		}
 		return fmt.Errorf("write session %s: %w", l.Ref, err)
 	}
-	k.seen, k.kept = data, l.kept()
-	return nil
+	k.seen, k.kept = image{data: data}, l.kept()
+	return k.release()
 }
 
 func (s *Store) storeChunks(ctx context.Context, list []transcript.Sealed) error {
@@ -299,7 +356,7 @@ func (s *Store) storeChunks(ctx context.Context, list []transcript.Sealed) error
 
 // setAside renames the session's file if it is damaged.
 func (k *Locked) setAside(ctx context.Context) (string, error) {
-	_, err := k.current(ctx)
+	_, err := k.outline(ctx)
 	if !errors.Is(err, ErrDamaged) {
 		if err == nil || errors.Is(err, ErrNewer) {
 			return "", nil

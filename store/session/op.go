@@ -83,7 +83,7 @@ func (s *Store) makeNew(ctx context.Context, ref Ref, op string, fill func(*Live
 func (k *Locked) unmake(ctx context.Context, cause error) error {
 	active, err := k.store.activated(ctx, k.ref)
 	if err == nil && !active {
-		k.seen = nil
+		k.seen = image{}
 		if err = durable.Remove(k.store.fs, k.ref.file()); err == nil {
 			return cause
 		}
@@ -173,7 +173,7 @@ func voided(err error) (string, error) {
 
 // opStateHeld answers what can be told of a session that somebody holds.
 func (s *Store) opStateHeld(ctx context.Context, ref Ref, op string) (string, error) {
-	l, err := s.Read(ctx, ref)
+	l, err := s.Outline(ctx, ref)
 	if err != nil {
 		return OpUnknown, nil
 	}

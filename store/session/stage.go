@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ type Stage struct {
 	store     *Store
 	doc       *transcript.Document
 	normalise bool
-	seen      []byte // the session's file; nil when there is none
+	seen      image // the session's file
 	unlock    func() error
 	batch     *chunk.Batch
 	lacking   []transcript.ID        // in the order they were found missing
@@ -254,7 +253,7 @@ func (st *Stage) Commit(ctx context.Context, expect int64, op, note string) (rev
 		}
 		return stored.Revision, st.Discard()
 	}
-	if stored.Revision != expect || expect == 0 && !bytes.Equal(st.seen, k.seen) {
+	if stored.Revision != expect || expect == 0 && !st.seen.equal(k.seen) {
 		return 0, &ConflictError{Ref: st.Ref, Have: stored.Revision, Want: expect}
 	}
 	next := stored.clone()

@@ -1,13 +1,11 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -148,23 +146,40 @@ func (s *Store) Read(ctx context.Context, ref Ref) (*Live, error) {
 }
 
 // read returns the session and the content of its file.
-func (s *Store) read(ctx context.Context, ref Ref) (*Live, []byte, error) {
+func (s *Store) read(ctx context.Context, ref Ref) (*Live, image, error) {
+	l, seen, unlock, err := s.readHeld(ctx, ref)
+	if unlock != nil {
+		err = errors.Join(err, unlock())
+	}
+	return l, seen, err
+}
+
+// readHeld is read. Where chunks of the session are in the store that its file
+// does not refer to, unlock, which is nil otherwise, releases the lock that keeps
+// them there.
+func (s *Store) readHeld(ctx context.Context, ref Ref) (l *Live, seen image, unlock func() error, err error) {
 	if err := errors.Join(ref.check(), ctx.Err()); err != nil {
-		return nil, nil, err
+		return nil, image{}, nil, err
 	}
-	data, err := durable.ReadFile(s.fs, ref.file(), 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &NotFoundError{Ref: ref}
+	seen, err = s.held(ref)
+	switch {
+	case err != nil:
+		return nil, seen, nil, s.unreadable(ref, err)
+	case !seen.known():
+		return s.cut(ctx, ref)
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("read session %s: %w", ref, err)
-	}
-	l, err := s.decode(ref, data)
-	return l, data, err
+	l, err = s.decode(ref, seen.data)
+	return l, seen, nil, err
 }
 
 func (s *Store) decode(ref Ref, data []byte) (*Live, error) {
 	l, err := decode(ref, data)
+	return s.decoded(ref, l, err)
+}
+
+// decoded is a session as it was decoded; what is wrong with its file becomes an
+// error of the session.
+func (s *Store) decoded(ref Ref, l *Live, err error) (*Live, error) {
 	if newer, ok := errors.AsType[newerFormat](err); ok {
 		return nil, &NewerError{Ref: ref, File: s.path(ref.file()), Format: string(newer)}
 	}
@@ -178,8 +193,20 @@ func (s *Store) decode(ref Ref, data []byte) (*Live, error) {
 // readRunning is Read, and reports whether the turn that the session says runs
 // does run.
 func (s *Store) readRunning(ctx context.Context, ref Ref) (l *Live, running bool, err error) {
+	return s.whileRunning(ctx, ref, s.read)
+}
+
+// outlineRunning is readRunning of an [Store.Outline].
+func (s *Store) outlineRunning(ctx context.Context, ref Ref) (l *Live, running bool, err error) {
+	return s.whileRunning(ctx, ref, func(ctx context.Context, ref Ref) (*Live, image, error) {
+		l, seen, _, err := s.outline(ctx, ref)
+		return l, seen, err
+	})
+}
+
+func (s *Store) whileRunning(ctx context.Context, ref Ref, read func(context.Context, Ref) (*Live, image, error)) (l *Live, running bool, err error) {
 	for {
-		l, data, err := s.read(ctx, ref)
+		l, seen, err := read(ctx, ref)
 		if err != nil || !interruptible(l.Status) {
 			return l, false, err
 		}
@@ -187,8 +214,8 @@ func (s *Store) readRunning(ctx context.Context, ref Ref) (l *Live, running bool
 			return l, running, err
 		}
 		// A turn that ended between the two questions has written the file.
-		again, err := durable.ReadFile(s.fs, ref.file(), 0)
-		if err == nil && bytes.Equal(again, data) {
+		again, err := s.image(ctx, ref)
+		if err == nil && again.equal(seen) {
 			return l, false, nil
 		}
 	}
@@ -229,7 +256,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l, running, err := s.readRunning(ctx, ref)
+		l, running, err := s.outlineRunning(ctx, ref)
 		if errors.Is(err, ErrNotFound) {
 			continue // removed since
 		}

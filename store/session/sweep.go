@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -53,7 +54,7 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 		return err
 	}
 	for _, ref := range refs {
-		l, err := s.Read(ctx, ref)
+		l, err := s.Outline(ctx, ref)
 		if errors.Is(err, ErrNotFound) {
 			continue // in the trash by now, which is read below
 		}
@@ -87,7 +88,7 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 			case !e.Type().IsRegular() || dir != trashDir && !strings.Contains(e.Name(), invalidMark):
 				continue
 			}
-			data, err := durable.ReadFile(s.fs, name, 0)
+			ids, err := s.mentioned(ctx, name)
 			if errors.Is(err, fs.ErrNotExist) {
 				if err := s.fs.SyncDir(path.Dir(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
@@ -97,7 +98,7 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 			if err != nil {
 				return err
 			}
-			for _, id := range mentioned(data) {
+			for _, id := range ids {
 				has, err := s.chunks.Has(id)
 				if err != nil {
 					return err
@@ -111,20 +112,40 @@ func (s *Store) liveChunks(ctx context.Context, yield func(transcript.ID) bool) 
 	return nil
 }
 
-// mentioned returns everything in data that looks like a chunk's id.
-func mentioned(data []byte) []transcript.ID {
+// mentioned returns everything in a file that looks like a chunk's id.
+func (s *Store) mentioned(ctx context.Context, name string) ([]transcript.ID, error) {
 	const length = 64
-	var ids []transcript.ID
-	for start, i := 0, 0; i <= len(data); i++ {
-		if i < len(data) && (data[i] >= '0' && data[i] <= '9' || data[i] >= 'a' && data[i] <= 'f') {
-			continue
-		}
-		if i-start == length {
-			ids = append(ids, transcript.ID(data[start:i]))
-		}
-		start = i + 1
+	f, err := s.fs.Open(name)
+	if err != nil {
+		return nil, err
 	}
-	return ids
+	defer f.Close()
+	var ids []transcript.ID
+	var run []byte // of hex digits; what is longer than an id is cut
+	end := func() {
+		if len(run) == length {
+			ids = append(ids, transcript.ID(run))
+		}
+		run = run[:0]
+	}
+	buf := make([]byte, window)
+	for {
+		n, err := reader{ctx, f}.Read(buf)
+		for _, c := range buf[:n] {
+			if c-'0' > 9 && c-'a' > 5 { // below the first it is a large number
+				end()
+			} else if len(run) <= length {
+				run = append(run, c)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			end()
+			return ids, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (s *Store) sweepTemps(ctx context.Context) error {

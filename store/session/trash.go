@@ -82,7 +82,7 @@ func (s *Store) take(ctx context.Context, ref Ref, why string, until time.Time) 
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Unlock()) }()
-	l, err := k.current(ctx)
+	l, err := k.outline(ctx)
 	if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
 		return err
 	}
@@ -150,7 +150,7 @@ func (k *Locked) toTrash(l *Live, why string) error {
 	if err != nil {
 		return fmt.Errorf("delete session %s: %w", k.ref, err)
 	}
-	k.seen = nil
+	k.seen = image{}
 	err = durable.Move(s.fs, k.ref.file(), entry+"/"+trashSession)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.tidyEntry(entry)
@@ -313,7 +313,7 @@ func (k *Locked) fromTrash(ctx context.Context, entry string) error {
 		}
 		return errors.Join(err, k.logsToTrash(entry))
 	}
-	k.seen = nil
+	k.seen = image{}
 	if err := s.tidyEntry(entry); err != nil {
 		s.log.Warn("record of a restored session left behind", "session_id", k.ref.ID, "project", k.ref.Project, "err", err)
 	}

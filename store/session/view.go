@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"sess/store/chunk"
 	"sess/store/transcript"
@@ -19,7 +20,7 @@ import (
 // others has its lists eventIds, artifactIds and uploads. The errors are those of
 // Read.
 func (s *Store) View(ctx context.Context, ref Ref) (json.RawMessage, error) {
-	return shownOf(ctx, s, ref, func(l *Live, running bool) (json.RawMessage, error) { return l.view(ctx, running) })
+	return shownOf(ctx, s, ref, func(l *Live, running bool) (json.RawMessage, error) { return l.view(ctx, running, math.MaxInt64) })
 }
 
 // shownOf reads a session and shows something of it, anew where the session was
@@ -44,17 +45,29 @@ func shownOf[T any](ctx context.Context, s *Store, ref Ref, show func(l *Live, r
 	}
 }
 
-func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) {
+// LargestView is how many plain bytes of messages and of activities
+// [Store.Newest] shows.
+const LargestView = 2 << 20
+
+// Newest is [Store.View] for who does not want everything: of more messages or
+// activities than LargestView it has the newest, and the key omitted counts those
+// that are left out, as {"messages":90,"activities":7}.
+func (s *Store) Newest(ctx context.Context, ref Ref) (json.RawMessage, error) {
+	return shownOf(ctx, s, ref, func(l *Live, running bool) (json.RawMessage, error) { return l.view(ctx, running, LargestView) })
+}
+
+// view shows at most so many bytes of messages, and of activities.
+func (l *Live) view(ctx context.Context, running bool, most int64) (json.RawMessage, error) {
 	if !running {
 		if err := l.mend(ctx); err != nil {
 			return nil, err
 		}
 	}
-	messages, err := l.records(ctx, transcript.ListMessages, shownMessage)
+	messages, before, err := l.records(ctx, transcript.ListMessages, most, shownMessage)
 	if err != nil {
 		return nil, err
 	}
-	activities, err := l.records(ctx, transcript.ListActivities, shownActivity)
+	activities, beforeThem, err := l.records(ctx, transcript.ListActivities, most, shownActivity)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +92,30 @@ func (l *Live) view(ctx context.Context, running bool) (json.RawMessage, error) 
 	add(keyCreatedAt, encode(l.CreatedAt))
 	add(keyUpdatedAt, encode(l.UpdatedAt))
 	add("revision", encode(l.Revision))
+	if before+beforeThem > 0 {
+		add("omitted", encode(map[string]int{keyMessages: before, keyActivities: beforeThem}))
+	}
 	return append(dst, '}'), nil
 }
 
-// records is a whole list as an array of what is shown of its records; nil is
-// nothing.
-func (l *Live) records(ctx context.Context, name string, show func([]byte) ([]byte, string)) (json.RawMessage, error) {
+// records is a list as an array of what is shown of its records; nil is nothing.
+// Of more than most bytes it is the newest, and omitted counts the others.
+func (l *Live) records(ctx context.Context, name string, most int64, show func([]byte) ([]byte, string)) (array json.RawMessage, omitted int, err error) {
 	list, shown := l.Doc.List(name), showing(show)
-	dst := append(make([]byte, 0, l.sealed[name]+tailBytes(list)+2), '[')
-	for r, err := range list.All(l.load, 0, list.Records) {
+	size := l.sealed[name] + tailBytes(list)
+	for ref, err := range list.Refs(l.load) {
+		if size <= most {
+			break
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", name, err)
+		}
+		omitted, size = omitted+ref.Records, size-ref.Bytes
+	}
+	dst := append(make([]byte, 0, size+2), '[')
+	for r, err := range list.All(l.load, omitted, list.Records) {
 		if err = errors.Join(err, ctx.Err()); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, 0, fmt.Errorf("%s: %w", name, err)
 		}
 		if r, _ = shown(r); r == nil {
 			continue
@@ -99,5 +125,5 @@ func (l *Live) records(ctx context.Context, name string, show func([]byte) ([]by
 		}
 		dst = append(dst, r...)
 	}
-	return append(dst, ']'), nil
+	return append(dst, ']'), omitted, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -323,6 +324,21 @@ func ValidJSON(data []byte) bool {
 	p := parser{data: data}
 	p.blanks()
 	return p.skip(0) == nil && p.end() == nil
+}
+
+// ErrShort is returned for JSON whose end is not there yet.
+var ErrShort = errors.New("it ends too early")
+
+// NextJSON returns how many bytes the JSON value at the beginning of data has,
+// for who reads more than is to be held. The error is ErrShort where more of data
+// might make it one; a number that ends with data may go on as well.
+func NextJSON(data []byte) (int, error) {
+	p := parser{data: data}
+	err := p.skip(0)
+	if e, ok := errors.AsType[*syntaxError](err); ok && e.cut {
+		return 0, ErrShort
+	}
+	return p.pos, err
 }
 
 // isValue reports whether data is exactly one JSON value in UTF-8 with no
