@@ -105,6 +105,8 @@ func (h *Host) agentsList(ctx context.Context, _ *dispatch.Invocation) (plugin.R
 // foreignRow is a conversation of another agent as lists show it.
 type foreignRow struct {
 	ID        string   `json:"id"`
+	Key       string   `json:"key,omitempty"`      // another name, which --session takes, too
+	Archived  string   `json:"archived,omitempty"` // what the agent made of it, such as "deleted"
 	ProjectID string   `json:"projectId"`
 	Folder    string   `json:"cwd"`
 	Title     string   `json:"title,omitempty"`
@@ -121,7 +123,7 @@ type foreignRow struct {
 
 func (f *foreignCall) row(c agents.Conversation) foreignRow {
 	row := foreignRow{
-		ID: c.ID, ProjectID: f.project, Folder: c.Folder, Title: c.Title, Model: c.Model, Bytes: c.Bytes, Live: c.Live,
+		ID: c.ID, Key: c.Key, Archived: c.Archived, ProjectID: f.project, Folder: c.Folder, Title: c.Title, Model: c.Model, Bytes: c.Bytes, Live: c.Live,
 		File: c.File, Also: c.Also, UpdatedAt: c.UpdatedAt.UnixMilli(), Problem: c.Problem,
 	}
 	if c.Folder != f.folder && c.Folder != "" {
@@ -184,6 +186,9 @@ func (f *foreignCall) sessions(ctx context.Context, in *dispatch.Invocation) (pl
 		title := row.Title
 		if row.Live {
 			title += " (open)"
+		}
+		if row.Archived != "" {
+			title += " (" + row.Archived + ")"
 		}
 		if row.Problem != "" {
 			title = "cannot be read: " + row.Problem

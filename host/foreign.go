@@ -208,7 +208,7 @@ func (f *foreignCall) choose(ctx context.Context, id string) (agents.Conversatio
 	if id != "" {
 		return f.named(ctx, list, id)
 	}
-	list = slices.DeleteFunc(list, func(c agents.Conversation) bool { return c.Problem != "" })
+	list = slices.DeleteFunc(list, func(c agents.Conversation) bool { return c.Problem != "" || c.Archived != "" })
 	if len(list) == 0 {
 		return agents.Conversation{}, plugin.Errorf(plugin.NotFound, "%s has no conversation in %s", f.agent.Name(), f.where()).
 			WithHint("sess --agent=%s sessions list --all-projects shows those of all folders", f.agent.ID())
@@ -238,6 +238,10 @@ func (f *foreignCall) where() string { return cmp.Or(f.folder, "project "+f.proj
 func (f *foreignCall) named(ctx context.Context, list []agents.Conversation, id string) (agents.Conversation, error) {
 	same := func(c agents.Conversation) bool { return c.ID == id }
 	if at := slices.IndexFunc(list, same); at >= 0 {
+		return list[at], nil
+	}
+	// Some agents have names for their conversations, which one after the other may have.
+	if at := slices.IndexFunc(list, func(c agents.Conversation) bool { return c.Key == id && c.Archived == "" }); at >= 0 {
 		return list[at], nil
 	}
 	all, err := f.conversations(ctx, true)

@@ -38,7 +38,7 @@ type Agent interface {
 
 // All lists the agents whose conversations can be read, in order of their ids.
 func All() []Agent {
-	return []Agent{claudeCode{}, codex{}, pi{}}
+	return []Agent{claudeCode{}, codex{}, openClaw{}, pi{}}
 }
 
 // Find is the agent of that id; nil where there is none.
@@ -76,7 +76,10 @@ type Store interface {
 // Conversation is what the head of a conversation tells. What is not known is
 // zero.
 type Conversation struct {
-	ID     string
+	ID string
+	// Key is another name that the agent itself knows the conversation by. What it
+	// was before it was reset or rewound can have the same. Mostly empty.
+	Key    string
 	Folder string // where it is held: the agent's working directory
 	Title  string
 	Model  string // provider/model, or what there is of it

@@ -477,6 +477,7 @@ type entryCopy struct {
 	tree   *entryTree
 	notes  []string
 	parent map[int]json.RawMessage // of nodes that name another one than before
+	only   *entryBranch            // nil: all branches
 }
 
 func copyEntries(ctx context.Context, rules entryRules, doc *transcript.Document, load transcript.Loader) (*entryCopy, error) {
@@ -516,6 +517,25 @@ func copyEntries(ctx context.Context, rules entryRules, doc *transcript.Document
 	return c, nil
 }
 
+// straighten leaves out what is not on the active branch, so that it does not
+// take an agent's rules to find that.
+func (c *entryCopy) straighten() {
+	c.only, c.parent = c.tree.branch(), map[int]json.RawMessage{}
+	last, left := json.RawMessage("null"), 0
+	for at, n := range c.tree.nodes {
+		switch {
+		case n.lost:
+		case c.only.on[at]:
+			c.parent[at], last = last, text(n.id)
+		default:
+			left++
+		}
+	}
+	if left > 0 {
+		c.notes = append(c.notes, fmt.Sprintf("entries on other branches stay in the snapshot only: %d", left))
+	}
+}
+
 // each calls f with every entry and its node.
 func (c *entryCopy) each(ctx context.Context, doc *transcript.Document, load transcript.Loader, f func(json.RawMessage, *entryNode) error) error {
 	line, node := 0, 0
@@ -529,7 +549,7 @@ func (c *entryCopy) each(ctx context.Context, doc *transcript.Document, load tra
 		var objects []json.RawMessage
 		for ; node < len(c.tree.nodes) && c.tree.nodes[node].line == line; node++ {
 			n := &c.tree.nodes[node]
-			if n.lost {
+			if n.lost || c.only != nil && !c.only.on[node] {
 				continue
 			}
 			if objects == nil {
@@ -538,8 +558,11 @@ func (c *entryCopy) each(ctx context.Context, doc *transcript.Document, load tra
 			object := objects[n.object]
 			if parent, ok := c.parent[node]; ok {
 				if object, err = edit(object, func(key string, value json.RawMessage) json.RawMessage {
-					if key == "parentId" {
+					switch {
+					case key == "parentId":
 						return parent
+					case key == "appendMode" && c.only != nil:
+						return nil
 					}
 					return value
 				}); err != nil {

@@ -238,6 +238,9 @@ func headEntries(file io.ReaderAt, size int64, c *Conversation) {
 	}
 	if whole {
 		c.Messages = messages
+		if messages == 0 {
+			c.Problem = "empty"
+		}
 	}
 	c.Title = cmp.Or(titleOf(name), c.Title)
 }

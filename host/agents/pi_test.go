@@ -394,3 +394,89 @@ func TestPiHeadOfLong(t *testing.T) {
 		t.Errorf("head %+v", c)
 	}
 }
+
+// Folders whose names pi writes alike keep their conversations apart.
+func TestPiFoldersWrittenAlike(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	folders := []string{"/w/spec-rl", "/w/spec/rl", "/w/spec_rl", "/w/spec.rl", "/w/외주", "/w/개인", "/w/Spec-RL"}
+	for i, folder := range folders {
+		dir := filepath.Join(home, ".pi/agent/sessions/--"+strings.ReplaceAll(folder[1:], "/", "-")+"--")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		id := string(rune('a' + i))
+		lines := strings.Replace(strings.Replace(piHead, `"x"`, `"`+id+`"`, 1), `"/w"`, `"`+folder+`"`, 1) + piSay("1", "", "user", folder) + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "2026_"+id+".jsonl"), []byte(lines), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, "pi", home)
+	for i, folder := range folders {
+		all := heads(t, s, folder)
+		if c := all[string(rune('a'+i))]; len(all) != 1 || c.Folder != folder || c.Title != folder {
+			t.Errorf("conversations of %s: %+v, want its own one", folder, all)
+		}
+	}
+}
+
+// Sessions in a folder that a user chose lie side by side there.
+func TestPiChosenFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := agents.Env{UserHome: "/nowhere", Get: func(key string) string {
+		return map[string]string{"PI_CODING_AGENT_SESSION_DIR": dir, "PI_CODING_AGENT_DIR": "/elsewhere"}[key]
+	}}
+	if err := os.WriteFile(filepath.Join(dir, "2026_x.jsonl"), []byte(piHead+piSay("a", "", "user", "one")+"\n"+piSay("b", "a", "assistant", "two")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pi := agents.Find("pi")
+	s, err := pi.Open(pi.DefaultHome(env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if all := heads(t, s, "/w"); len(all) != 1 {
+		t.Errorf("%d conversations of /w, want 1", len(all))
+	}
+	if all := heads(t, s, "/other"); len(all) != 0 {
+		t.Errorf("%d conversations of another folder, want none", len(all))
+	}
+	folder := t.TempDir()
+	made := restore(t, s, read(t, s, "x"), folder)
+	if filepath.Dir(made.File) != dir {
+		t.Errorf("restored as %s, want it in %s", made.File, dir)
+	}
+	if all := heads(t, s, folder); len(all) != 1 {
+		t.Errorf("%d conversations of the folder that it was restored for, want 1", len(all))
+	}
+}
+
+// A line of 25 MB costs nothing; one that is above the limit costs itself only.
+func TestPiLongLines(t *testing.T) {
+	t.Parallel()
+	long := piSay("b", "a", "toolResult", strings.Repeat("x", 25<<20))
+	s, home := piStore(t, piHead+piSay("a", "", "user", "one")+"\n"+long+"\n"+piSay("c", "b", "assistant", "three"))
+	snap := read(t, s, "x")
+	said := snap.said(t)
+	if len(said) != 3 || said[0] != "user: one" || !strings.HasPrefix(said[1], "tool: xxx") || said[2] != "agent: three" {
+		t.Errorf("%d messages, want the three", len(said))
+	}
+	if lines := snap.records(t, transcript.ListLines); len(lines) != 4 || lines[2] != long {
+		t.Errorf("%d records, want 4 with the long one", len(lines))
+	}
+	made := restore(t, s, snap, home)
+	if lines := fileLines(t, made.File); len(lines) != 4 || lines[2] != long {
+		t.Errorf("%d lines restored, want 4 with the long one", len(lines))
+	}
+	// The marker that stands for a longer one.
+	s, home = piStore(t, piHead+piSay("a", "", "user", "one")+"\n"+`{"$tooLong":300000000}`+"\n"+piSay("c", "b", "assistant", "three")+"\n")
+	snap = read(t, s, "x")
+	want := []string{"user: one", "agent: three"}
+	if diff := cmp.Diff(want, snap.said(t)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, piContext(t, restore(t, s, snap, home).File)); diff != "" {
+		t.Errorf("what pi would go on with (-want +got):\n%s", diff)
+	}
+}

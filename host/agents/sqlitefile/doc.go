@@ -1,7 +1,7 @@
 // Package sqlitefile reads SQLite databases that belong to other programs, also
 // while these have them open and write to them.
 //
-// It writes nothing: not to the database, not beside it. So it reads in folders
+// [Read] writes nothing: not to the database, not beside it. So it reads in folders
 // and file systems that cannot be written to, and never makes the "-wal" and
 // "-shm" files that SQLite's own read-only mode makes. What it reads is one
 // committed state: the pages of the file and, over them, those that the
@@ -12,6 +12,9 @@
 // they write waits in their log. Where no program had the log open at the
 // beginning, there is nothing to lock; one that opens it meanwhile is noticed,
 // and the reading begins again.
+//
+// [Add] is for the one thing else that is done with them: new rows, in one
+// transaction of SQLite's own, beside programs that have the database open.
 //
 // The formats and locks are those of https://sqlite.org/fileformat2.html and
 // https://sqlite.org/walformat.html, as of SQLite 3.53.
