@@ -51,7 +51,7 @@ func (h *Host) sessionsCommand() dispatch.Command {
 			Effect: plugin.EffectRead, Run: h.sessionsList,
 		}, {
 			Name: "show", Summary: "Show one session, by default the active one",
-			Help:   "With --json the whole session is printed, with all its messages; of more than 3 MB of them the newest, and omitted counts the others.",
+			Help:   "With --json the whole session is printed, with all its messages; of more than 3.25 MB of them the newest, and omitted counts the others.",
 			Args:   []plugin.Arg{id},
 			Effect: plugin.EffectRead, Run: h.sessionsShow,
 		}, {

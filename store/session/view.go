@@ -47,7 +47,7 @@ func shownOf[T any](ctx context.Context, s *Store, ref Ref, show func(l *Live, r
 
 // LargestView is how many plain bytes of messages and of activities
 // [Store.Newest] shows.
-const LargestView = 3 << 20
+const LargestView = 13 << 18
 
 // Newest is [Store.View] for who does not want everything: of more messages or
 // activities than LargestView it has the newest, and the key omitted counts those
