@@ -655,3 +655,40 @@ func TestCloseAgain(t *testing.T) {
 		t.Errorf("Stat of a closed folder = %v, want %v", err, fs.ErrClosed)
 	}
 }
+
+// TestTempAfterItsEnd: a temp file that was synced, even in vain, takes no more and
+// says so: others may be about to write to it.
+func TestTempAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		disk := &durabletest.Faulty{}
+		fsys, err := disk.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fsys.Close()
+		temp, err := durable.CreateTemp(fsys, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fails {
+			disk.FailAt(0, nil, false)
+		}
+		if err := temp.Sync(); (err != nil) != fails {
+			t.Errorf("sync: %v", err)
+		}
+		disk.Reset()
+		if _, err := temp.Write([]byte("more")); err == nil {
+			t.Errorf("sync failed %v: it takes more", fails)
+		}
+		if err := temp.Sync(); err == nil {
+			t.Errorf("sync failed %v: it syncs once more", fails)
+		}
+		if err := temp.Discard(); err != nil {
+			t.Error(err)
+		}
+		if left, err := fsys.ReadDir("."); len(left) != 0 || err != nil {
+			t.Errorf("sync failed %v: left %v, %v", fails, left, err)
+		}
+	}
+}

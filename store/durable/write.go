@@ -41,6 +41,8 @@ func WriteTemp(fsys FS, target string, data []byte) (*Temp, error) {
 	return t, nil
 }
 
+var errEnded = errors.New("temp file takes no more: it was synced or discarded, or its sync failed")
+
 // CreateTemp is [WriteTemp] for a file that is written in pieces: with Write,
 // and Sync after the last one.
 func CreateTemp(fsys FS, target string) (*Temp, error) {
@@ -58,6 +60,9 @@ func CreateTemp(fsys FS, target string) (*Temp, error) {
 // Write adds data to the file. That less was taken is an error, too; after one
 // the file can only be discarded.
 func (t *Temp) Write(data []byte) (int, error) {
+	if t.file == nil {
+		return 0, errEnded
+	}
 	if err := WriteAll(t.file, filepath.Join(t.fsys.Dir(), filepath.FromSlash(t.name)), data); err != nil {
 		return 0, err
 	}
@@ -67,6 +72,9 @@ func (t *Temp) Write(data []byte) (int, error) {
 // Sync makes durable what was written; nothing can be added then. After an error
 // the file can only be discarded.
 func (t *Temp) Sync() error {
+	if t.file == nil {
+		return errEnded
+	}
 	err := t.file.Sync()
 	// A close that fails may mean that a write was lost on the way.
 	err = errors.Join(err, t.file.Close())
@@ -139,6 +147,7 @@ func (t *Temp) Discard() error {
 	t.done = true
 	if t.file != nil {
 		_ = t.file.Close() // what it holds is not wanted
+		t.file = nil
 	}
 	return ignoreMissing(t.fsys.Remove(t.name))
 }
