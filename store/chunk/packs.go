@@ -18,39 +18,30 @@ func (s *Store) known() []*pack {
 	return s.packs
 }
 
-// found notes that a pack is there which may not last.
-func (s *Store) found(unsynced bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unsynced = s.unsynced || unsynced
-}
-
-// adopt adds a pack that was just published.
+// adopt adds a pack that was just published. It takes the place of a damaged one
+// of its name.
 func (s *Store) adopt(p *pack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsynced = true
-	if !slices.ContainsFunc(s.packs, func(o *pack) bool { return o.file == p.file }) {
-		s.packs = append(slices.Clip(s.packs), p)
-	}
+	s.found++
+	others := slices.DeleteFunc(slices.Clone(s.packs), func(o *pack) bool { return o.file == p.file })
+	s.packs = append(others, p)
 }
 
-// lookForPacks sees which packs are there, and reports whether these are other
-// ones than were known.
-func (s *Store) lookForPacks() (changed bool, err error) {
+// lookForPacks sees which packs are there.
+func (s *Store) lookForPacks() ([]*pack, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for try := 1; ; try++ {
 		now, moved, err := s.listPacks()
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if moved && try < 3 {
 			continue // its chunks are in another one, which came after the folder was read
 		}
-		changed = !slices.Equal(now, s.packs)
 		s.packs = now
-		return changed, nil
+		return now, nil
 	}
 }
 
@@ -79,7 +70,7 @@ func (s *Store) listPacks() (now []*pack, moved bool, err error) {
 			return nil, false, err
 		}
 		now = append(now, p)
-		s.unsynced = true // who made it may not have come as far
+		s.found++ // who made it may not have come as far
 	}
 	return now, moved, nil
 }
@@ -90,10 +81,9 @@ func isPack(e fs.DirEntry) bool {
 	return ok && transcript.ID(id).Valid() && e.Type().IsRegular()
 }
 
-// hasPacked reports whether one of the packs that are known has the chunk. In
-// there it keeps which of them are on the disk.
-func (s *Store) hasPacked(id transcript.ID, there map[*pack]bool) (bool, error) {
-	known := s.known()
+// hasPacked reports whether one of the packs has the chunk. In there it keeps
+// which of them are on the disk.
+func (s *Store) hasPacked(known []*pack, id transcript.ID, there map[*pack]bool) (bool, error) {
 	if len(known) == 0 || !id.Valid() {
 		return false, nil
 	}
@@ -119,10 +109,9 @@ func (s *Store) hasPacked(id transcript.ID, there map[*pack]bool) (bool, error) 
 }
 
 // readPacked appends the frame of a chunk to buf, which is empty, from one of the
-// packs that are known: from one in which it is good, if there is any. It is nil
-// where no pack has it.
-func (s *Store) readPacked(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
-	known := s.known()
+// packs: from one in which it is good, if there is any. It is nil where no pack has
+// it.
+func (s *Store) readPacked(buf []byte, known []*pack, id transcript.ID) (frame []byte, where string, err error) {
 	if len(known) == 0 {
 		return nil, "", nil
 	}
@@ -158,7 +147,7 @@ func (s *Store) readAt(buf []byte, p *pack, offset int64, length int) ([]byte, e
 	start := len(buf)
 	buf = slices.Grow(buf, length)[:start+length]
 	clear(buf[start:])
-	if n, err := f.ReadAt(buf[start:], offset); err != nil && n == 0 && !errors.Is(err, io.EOF) {
+	if _, err := f.ReadAt(buf[start:], offset); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read %s: %w", s.path(p.file), err)
 	}
 	return buf, nil

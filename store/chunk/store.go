@@ -67,10 +67,11 @@ type Store struct {
 	fs   durable.FS
 	opts Options
 
-	mu       sync.Mutex // guards what follows
-	links    []string   // second names that go with the next sync
-	packs    []*pack    // those that are known; replaced as a whole
-	unsynced bool       // one of them may not last: its folder is yet to be synced
+	mu     sync.Mutex // guards what follows
+	links  []string   // second names that go with the next sync
+	packs  []*pack    // those that are known; replaced as a whole
+	found  int        // counts packs that may not have lasted when they became known
+	synced int        // how many of those do last: their folder was synced since
 }
 
 // Open returns the store of the folder that fsys stands for. The folder .chunks
@@ -126,19 +127,22 @@ func (s *Store) TryExclusive() (unlock func() error, ok bool, err error) {
 // second name no longer.
 func (s *Store) Sync() error {
 	s.mu.Lock()
-	links, unsynced := s.links, s.unsynced
-	s.links, s.unsynced = nil, false
+	links, found, synced := s.links, s.found, s.synced
+	s.links = nil
 	s.mu.Unlock()
 	var err error
-	if unsynced {
-		err = ignoreMissing(s.fs.SyncDir(packs))
+	if synced < found {
+		if err = ignoreMissing(s.fs.SyncDir(packs)); err == nil {
+			s.mu.Lock()
+			s.synced = max(s.synced, found)
+			s.mu.Unlock()
+		}
 	}
 	if err == nil {
 		err = s.fs.SyncDir(folder)
 	}
 	if err != nil {
 		s.linked(links)
-		s.found(unsynced)
 		return ignoreMissing(err) // none is there
 	}
 	s.unlink(links)
@@ -241,18 +245,24 @@ func (s *Store) Has(id transcript.ID) (bool, error) {
 // Missing returns those of the ids whose chunks are not there, each once. If
 // an index chunk is there, so are the chunks that it names.
 func (s *Store) Missing(ids []transcript.ID) ([]transcript.ID, error) {
-	missing, err := s.absent(ids)
-	if err != nil || len(missing) == 0 {
-		return nil, err
+	for known := s.known(); ; {
+		missing, err := s.absent(known, ids)
+		if err != nil || len(missing) == 0 {
+			return nil, err
+		}
+		now, err := s.lookForPacks()
+		if err != nil {
+			return nil, err
+		}
+		if slices.Equal(now, known) {
+			return missing, nil
+		}
+		ids, known = missing, now
 	}
-	if changed, err := s.lookForPacks(); err != nil || !changed {
-		return missing, err
-	}
-	return s.absent(missing)
 }
 
-// absent is Missing by the packs that are known.
-func (s *Store) absent(ids []transcript.ID) ([]transcript.ID, error) {
+// absent is Missing by these packs.
+func (s *Store) absent(known []*pack, ids []transcript.ID) ([]transcript.ID, error) {
 	var missing []transcript.ID
 	asked := make(map[transcript.ID]bool, len(ids))
 	there := map[*pack]bool{}
@@ -261,7 +271,7 @@ func (s *Store) absent(ids []transcript.ID) ([]transcript.ID, error) {
 			continue
 		}
 		asked[id] = true
-		has, err := s.hasPacked(id, there)
+		has, err := s.hasPacked(known, id, there)
 		if err == nil && !has {
 			has, err = s.hasLoose(id)
 		}
@@ -322,7 +332,10 @@ func (s *Store) Frame(id transcript.ID) ([]byte, error) {
 func (s *Store) Check(id transcript.ID) error { return s.check(id, s.read) }
 
 // checkKnown is Check by the packs that are known.
-func (s *Store) checkKnown(id transcript.ID) error { return s.check(id, s.readKnown) }
+func (s *Store) checkKnown(id transcript.ID) error {
+	known := s.known()
+	return s.check(id, func(buf []byte, id transcript.ID) ([]byte, string, error) { return s.readFrom(buf, known, id) })
+}
 
 func (s *Store) check(id transcript.ID, read func([]byte, transcript.ID) ([]byte, string, error)) error {
 	buf := buffer()
@@ -340,27 +353,31 @@ func (s *Store) check(id transcript.ID, read func([]byte, transcript.ID) ([]byte
 
 // read appends a chunk's frame to buf, which is empty, and says where it lies.
 func (s *Store) read(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
-	frame, where, err = s.readKnown(buf, id)
-	if errors.Is(err, ErrMissing) {
-		changed, lookErr := s.lookForPacks()
+	for known := s.known(); ; {
+		frame, where, err = s.readFrom(buf, known, id)
+		if !errors.Is(err, ErrMissing) {
+			return frame, where, err
+		}
+		// Others look for packs as well, so what counts is which ones were looked into.
+		now, lookErr := s.lookForPacks()
 		if lookErr != nil {
 			return nil, where, lookErr
 		}
-		if changed {
-			return s.readKnown(buf, id)
+		if slices.Equal(now, known) {
+			return nil, where, err
 		}
+		known = now
 	}
-	return frame, where, err
 }
 
-// readKnown is read by the packs that are known. One that is damaged in a pack may
-// be there once more: that is how it is replaced.
-func (s *Store) readKnown(buf []byte, id transcript.ID) (frame []byte, where string, err error) {
+// readFrom is read by these packs. One that is damaged in a pack may be there once
+// more: that is how it is replaced.
+func (s *Store) readFrom(buf []byte, known []*pack, id transcript.ID) (frame []byte, where string, err error) {
 	name, err := file(id)
 	if err != nil {
 		return nil, "", err
 	}
-	bad, badWhere, err := s.readPacked(buf, id)
+	bad, badWhere, err := s.readPacked(buf, known, id)
 	if err != nil {
 		return nil, badWhere, err
 	}
@@ -417,9 +434,10 @@ func (s *Store) kind(id transcript.ID) (transcript.Kind, error) {
 // first error it ends. What else lies in the folder is passed over.
 func (s *Store) IDs() iter.Seq2[transcript.ID, error] {
 	return func(yield func(transcript.ID, error) bool) {
+		var known []*pack
 		entries, err := s.entries()
 		if err == nil {
-			_, err = s.lookForPacks()
+			known, err = s.lookForPacks()
 		}
 		if err != nil {
 			yield("", err)
@@ -431,7 +449,7 @@ func (s *Store) IDs() iter.Seq2[transcript.ID, error] {
 				ids = append(ids, id)
 			}
 		}
-		for _, p := range s.known() {
+		for _, p := range known {
 			for i := range p.len() {
 				k, _, _ := p.at(i)
 				ids = append(ids, k.id())

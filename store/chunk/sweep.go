@@ -64,7 +64,8 @@ func (s *Store) Sweep(ctx context.Context, o SweepOptions) (report SweepReport, 
 	if err != nil {
 		return report, err
 	}
-	if _, err := s.lookForPacks(); err != nil {
+	known, err := s.lookForPacks()
+	if err != nil {
 		return report, err
 	}
 	keep, err := s.live(ctx, o.Live)
@@ -153,12 +154,13 @@ func (s *Store) Sweep(ctx context.Context, o SweepOptions) (report SweepReport, 
 			report.Kept++
 		}
 	}
-	return report, s.sweepPacks(ctx, keep, old, &report)
+	return report, s.sweepPacks(ctx, known, keep, old, &report)
 }
 
-// sweepPacks is the part of a sweep that is about packs. Index chunks that name
-// their chunks are gone for good by then.
-func (s *Store) sweepPacks(ctx context.Context, keep map[transcript.ID]bool, old func(fs.DirEntry) (bool, int64, error), report *SweepReport) error {
+// sweepPacks is the part of a sweep that is about packs, of which these were
+// there when it began. Index chunks that name their chunks are gone for good by
+// then.
+func (s *Store) sweepPacks(ctx context.Context, known []*pack, keep map[transcript.ID]bool, old func(fs.DirEntry) (bool, int64, error), report *SweepReport) error {
 	entries, err := s.fs.ReadDir(packs)
 	if err != nil {
 		return ignoreMissing(err)
@@ -187,11 +189,11 @@ func (s *Store) sweepPacks(ctx context.Context, keep map[transcript.ID]bool, old
 			}
 			continue
 		}
-		i := slices.IndexFunc(s.known(), func(p *pack) bool { return p.file == file })
+		i := slices.IndexFunc(known, func(p *pack) bool { return p.file == file })
 		if i < 0 {
 			continue
 		}
-		p := s.known()[i]
+		p := known[i]
 		var live []int
 		var used, all int64
 		for i := range p.len() {
