@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"slices"
 	"sort"
 	"strings"
@@ -56,6 +57,7 @@ type pack struct {
 	file    string // its name in the store
 	size    int64
 	places  []byte // in order of their ids
+	partial bool   // they were found in the frames, so there may be more
 	strange error  // why it is not used: another version made it, or nothing in it can be read
 }
 
@@ -143,6 +145,7 @@ func readPack(fsys durable.FS, file string) (*pack, error) {
 	p := &pack{file: file, size: info.Size()}
 	p.places, err = readPlaces(f, p.size)
 	if errors.Is(err, transcript.ErrDamaged) {
+		p.partial = true
 		p.places, err = findPlaces(f, p.size)
 	}
 	if errors.Is(err, transcript.ErrNewer) || errors.Is(err, transcript.ErrDamaged) {
@@ -199,6 +202,9 @@ func findPlaces(f io.ReaderAt, size int64) ([]byte, error) {
 	found := map[key][]byte{}
 	for offset := int64(0); offset < size; {
 		length, err := frameLength(f, offset, size)
+		if _, disk := errors.AsType[*fs.PathError](err); disk {
+			return nil, err
+		}
 		if err != nil {
 			break
 		}
@@ -265,6 +271,9 @@ func frameLength(f io.ReaderAt, offset, size int64) (int, error) {
 			length++
 		} else {
 			length += b >> 3
+		}
+		if last && h.HasCheckSum {
+			length += 4
 		}
 		if length > maxFrame || offset+length > size {
 			return 0, fmt.Errorf("a frame of more than %d bytes", length)

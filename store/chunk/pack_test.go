@@ -253,6 +253,31 @@ func TestPackOfANewerVersion(t *testing.T) {
 	}
 }
 
+// TestSweepLeavesAPackWithDamagedPlaces: what was found in its frames need not be
+// all, so nothing of it goes.
+func TestSweepLeavesAPackWithDamagedPlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	chunks := many(8, "a")
+	put(t, openWith(t, dir, packed, durabletest.Unsynced), chunks...)
+	file := packFiles(t, dir)[0]
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frames := 0
+	for _, c := range chunks[:7] {
+		frames += len(chunk.Encode(c))
+	}
+	damage(t, file, frames)       // the head of the last one's frame, behind which nothing is found
+	damage(t, file, len(data)-20) // and of the places
+	s := openWith(t, dir, packed, durabletest.Unsynced)
+	if r, err := s.Sweep(t.Context(), chunk.SweepOptions{Live: roots(chunks[0]), MinAge: -1}); r.Removed != 0 || err != nil {
+		t.Errorf("Sweep = %+v, %v", r, err)
+	}
+	whole(t, s, chunks[:7]...)
+}
+
 // TestSweepOfPacks: a pack stays while it is young, or half of it is in use; it is
 // written anew where less is, and goes when nothing is.
 func TestSweepOfPacks(t *testing.T) {

@@ -166,6 +166,7 @@ func (s *Store) sweepPacks(ctx context.Context, known []*pack, keep map[transcri
 		return ignoreMissing(err)
 	}
 	removed := false
+	var errs []error
 	defer func() { _, _ = s.lookForPacks() }() // those that went are known no longer
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
@@ -205,16 +206,17 @@ func (s *Store) sweepPacks(ctx context.Context, known []*pack, keep map[transcri
 			}
 		}
 		report.Kept += len(live)
-		if p.strange != nil || 2*used >= all {
-			continue
+		if p.strange != nil || p.partial || 2*used >= all {
+			continue // of what may have more chunks than are known nothing goes
 		}
 		if len(live) > 0 {
 			shorter, err := s.repack(p, live)
 			if errors.Is(err, transcript.ErrDamaged) {
 				continue // what can be read of it is left in its place
 			}
-			if err != nil {
-				return errors.Join(err, s.settlePacks(removed))
+			if err != nil { // as for want of space: others may give some
+				errs = append(errs, fmt.Errorf("write anew what is in use of %s: %w", s.path(file), err))
+				continue
 			}
 			size -= shorter
 		}
@@ -225,7 +227,7 @@ func (s *Store) sweepPacks(ctx context.Context, known []*pack, keep map[transcri
 		report.Removed += p.len() - len(live)
 		report.RemovedBytes += size
 	}
-	return s.settlePacks(removed)
+	return errors.Join(append(errs, s.settlePacks(removed))...)
 }
 
 // repack writes some of a pack's chunks into another one, durably, and returns its

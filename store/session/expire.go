@@ -145,7 +145,7 @@ func (s *Store) usages(ctx context.Context, refs []Ref) ([]usage, error) {
 			return nil, ctx.Err()
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
 		case err != nil:
-			s.log.Warn("a session that cannot be read does not expire", "session_id", ref.ID, "project", ref.Project, "err", err)
+			s.log.Error("a session that cannot be read does not expire", "session_id", ref.ID, "project", ref.Project, "err", err)
 		default:
 			all = append(all, u)
 		}
