@@ -74,7 +74,9 @@ func (h *Host) OpenChat(ctx context.Context, o ChatOptions) (*chat.Chat, error) 
 				c.Switch(ref)
 			}
 		},
-		notify: func(ctx context.Context, e plugin.Event) ([]string, error) { return h.Notify(ctx, e), nil },
+		notify: func(ctx context.Context, e plugin.Event) ([]string, error) {
+			return append(h.Notify(ctx, e), h.troubles.take()...), nil
+		},
 	})
 	if err == nil {
 		h.announce(ctx, o.Out)

@@ -475,9 +475,6 @@ func (h *Host) Notify(ctx context.Context, event plugin.Event) []string {
 		})
 	}
 	told.Wait()
-	if event.Kind == plugin.EventTurnEnded {
-		notices = append(notices, h.troubles.take())
-	}
 	return slices.Concat(notices...)
 }
 

@@ -117,7 +117,7 @@ func (h *Host) reload(ctx context.Context) (report ReloadReport, ended chan stru
 			ending.Go(func() {
 				// Its calls are those of others: they end with the host, not with ctx.
 				if err := p.sup.Close(h.life); err != nil {
-					h.log.Warn("plugin did not end", "plugin", p.Manifest.ID, "err", err)
+					h.log.Error("plugin did not end", "plugin", p.Manifest.ID, "err", err)
 				}
 			})
 		}
@@ -164,7 +164,7 @@ func (h *Host) startAll(ctx context.Context, plugins []*Plugin) {
 		}
 		starting.Go(func() {
 			if _, err := p.sup.Describe(ctx); err != nil && ctx.Err() == nil {
-				h.log.Warn("plugin does not start", "plugin", p.Manifest.ID, "err", err)
+				h.log.Error("plugin does not start", "plugin", p.Manifest.ID, "err", err)
 			}
 		})
 	}

@@ -10,8 +10,12 @@ import (
 	"sess/host/chat"
 )
 
-// mostTroubles bounds what is kept for a chat that may never come.
-const mostTroubles = 16
+const (
+	// mostTroubles bounds what is kept for a chat that may never come.
+	mostTroubles = 16
+	// sameTroubles is how many of those that were told last are not told again.
+	sameTroubles = 64
+)
 
 // troubles is what went wrong in the background, where nobody waits for an
 // answer: what is logged as an error, and what plugins have to say to nobody in
@@ -19,25 +23,21 @@ const mostTroubles = 16
 // with some of it left; each thing once. Safe for concurrent use.
 type troubles struct {
 	mu    sync.Mutex
-	texts []string        // not yet told
-	known map[string]bool // told, or about to be
-	more  int             // that there was no room for
+	texts []string // not yet told
+	told  []string // the last ones, the newest last
+	more  int      // that there was no room for
 }
 
 func (t *troubles) add(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.known[text]:
-		return
-	case len(t.texts) == mostTroubles || len(t.known) == 16*mostTroubles:
+	case slices.Contains(t.texts, text), slices.Contains(t.told, text):
+	case len(t.texts) == mostTroubles:
 		t.more++
-		return
-	case t.known == nil:
-		t.known = map[string]bool{}
+	default:
+		t.texts = append(t.texts, text)
 	}
-	t.known[text] = true
-	t.texts = append(t.texts, text)
 }
 
 // take returns what was not told yet.
@@ -45,8 +45,10 @@ func (t *troubles) take() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	texts := t.texts
+	t.told = append(t.told, texts...)
+	t.told = slices.Clone(t.told[max(0, len(t.told)-sameTroubles):])
 	if t.more > 0 {
-		texts = append(texts, fmt.Sprintf("%d more things went wrong in the background: look into the log", t.more))
+		texts = append(texts, fmt.Sprintf("%d more things went wrong in the background: logs/sess.log in the home has them", t.more))
 	}
 	t.texts, t.more = nil, 0
 	return texts
@@ -95,7 +97,7 @@ func (t *troubleHandler) Handle(_ context.Context, r slog.Record) error {
 	if plugin != "" {
 		what = fmt.Sprintf("plugin %s: %s", plugin, what)
 	}
-	t.troubles.add(fmt.Sprintf("something went wrong in the background: %s: %s", what, err))
+	t.troubles.add(fmt.Sprintf("something went wrong in the background: %s: %s (sess doctor may say more)", what, err))
 	return nil
 }
 

@@ -182,7 +182,7 @@ func (s *service) upkeep(pool *snapshot.Pool, exempt ...string) {
 			return
 		}
 		if _, err := s.tidy(s.life, pool, exempt...); err != nil && s.life.Err() == nil {
-			s.log.Warn("tidy pool", "dir", pool.Dir(), "err", err)
+			s.log.Error("upkeep of the snapshots", "dir", pool.Dir(), "err", err)
 		}
 	})
 }

@@ -174,7 +174,7 @@ func trashEmpty(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.tasks.run(func() { // what only the trash needed
 		if _, err := pool.Sweep(r.life); err != nil && r.life.Err() == nil {
-			r.log.Warn("sweep pool", "dir", pool.Dir(), "err", err)
+			r.log.Error("what nobody needs any more is not removed", "dir", pool.Dir(), "err", err)
 		}
 	})
 	return answer("removed for good: "+what, pair{"removed", n}, pair{"bytes", size})
