@@ -35,14 +35,23 @@ func newBrowser(t testing.TB) *browser {
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
 	}
-	ctx, end := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(end)
-	ctx, end = chromedp.NewContext(ctx)
-	t.Cleanup(end)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("chromium does not start: %v", err)
+	for try := 1; ; try++ {
+		ctx, endProcess := chromedp.NewExecAllocator(t.Context(), options...)
+		ctx, end := chromedp.NewContext(ctx)
+		err := chromedp.Do(ctx)
+		if err == nil {
+			t.Cleanup(endProcess)
+			t.Cleanup(end)
+			return &browser{t, ctx}
+		}
+		end()
+		endProcess()
+		// Now and then one crashes before it has seen any page.
+		if try == 3 {
+			t.Fatalf("chromium does not start: %v", err)
+		}
+		t.Logf("chromium does not start, and is started once more: %v", err)
 	}
-	return &browser{t, ctx}
 }
 
 // tab is a page in a tab of its own.
