@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -19,8 +20,7 @@ func main() {
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		ends = append(ends, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
-	context.AfterFunc(ctx, stop)
+	ctx := endedBy(ends...)
 	// Who writes to a pipe that nobody reads gets an error instead of being
 	// killed: a turn that runs is to end in order.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -30,6 +30,21 @@ func main() {
 		interrupts: newInterrupts(cancel),
 	}
 	os.Exit(a.run(ctx))
+}
+
+// endedBy is a context that ends at the first of these signals. When it has ended
+// the next one is deadly: with [signal.NotifyContext] one that comes at once is
+// lost.
+func endedBy(ends ...os.Signal) context.Context {
+	ctx, end := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, ends...)
+	go func() {
+		first := <-signals
+		signal.Stop(signals)
+		end(fmt.Errorf("%s signal received", first))
+	}()
+	return ctx
 }
 
 // interrupts decides what Ctrl-C ends: the program, or in a chat at a terminal
