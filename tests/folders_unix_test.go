@@ -240,6 +240,8 @@ func TestSessionsThatMayNotBeWritten(t *testing.T) {
 			u.do("chat", "--message", "one")
 			u.do("save", "v1")
 			u.do("save", "v2")
+			u.do("save", "v3") // so that all folders of the pool are there
+			u.do("delete", "v3")
 			u.do("chat", "--message", "two")
 			sessions := filepath.Join(u.home, "sessions")
 			before, err1 := readTree(sessions)
@@ -261,7 +263,10 @@ func TestSessionsThatMayNotBeWritten(t *testing.T) {
 			if changes, err := diffTrees(pool, now, []string{".lock", "*.holder", ".prune.json"}); err != nil || changes != "" {
 				t.Errorf("what was refused changed the snapshots (%v):\n%s", err, changes)
 			}
-			for _, args := range [][]string{{"list"}, {"view", "v1"}, {"copy", "v1", "v3"}, {"rename", "v2", "v4"}, {"verify"}} {
+			for _, args := range [][]string{
+				{"list"}, {"view", "v1"}, {"copy", "v1", "v3"}, {"rename", "v2", "v4"}, {"verify"},
+				{"sessions", "list"}, {"sessions", "show"}, {"messages", "list"}, {"selected"}, {"search", "one"},
+			} {
 				out, errs, exit := u.run(args...)
 				if tt.readable && exit != 0 || !tt.readable && (exit != 6 || !strings.Contains(errs, sessions)) {
 					t.Errorf("sess %s ended with status %d\n%s%s", strings.Join(args, " "), exit, out, errs)

@@ -80,6 +80,9 @@ type LockMode int
 const (
 	Shared LockMode = iota
 	Exclusive
+	// Looking is Shared for who only looks whether somebody holds it, also where
+	// nothing may be written; the file must be there.
+	Looking
 )
 
 // ErrLocked is returned when a lock is held by somebody else.

@@ -80,7 +80,7 @@ func (d *dirFS) lockFile(ctx context.Context, f *os.File, mode LockMode, wait bo
 
 func flock(ctx context.Context, f *os.File, mode LockMode, wait bool) error {
 	how := unix.LOCK_EX | unix.LOCK_NB
-	if mode == Shared {
+	if mode != Exclusive {
 		how = unix.LOCK_SH | unix.LOCK_NB
 	}
 	for {

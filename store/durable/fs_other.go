@@ -22,9 +22,13 @@ func (d *dirFS) lockFile(ctx context.Context, f *os.File, mode LockMode, wait bo
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	l := flock.New(path, flock.SetFlag(os.O_RDWR), flock.SetPermissions(FileMode))
+	flag := os.O_RDWR
+	if mode == Looking {
+		flag = os.O_RDONLY
+	}
+	l := flock.New(path, flock.SetFlag(flag), flock.SetPermissions(FileMode))
 	try, tryUntil := l.TryLock, l.TryLockContext
-	if mode == Shared {
+	if mode != Exclusive {
 		try, tryUntil = l.TryRLock, l.TryRLockContext
 	}
 	var ok bool

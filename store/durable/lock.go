@@ -19,7 +19,11 @@ func (d *dirFS) Lock(ctx context.Context, name string, mode LockMode, wait bool)
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		f, err := d.open(name, appendFlags)
+		flags := appendFlags
+		if mode == Looking {
+			flags = os.O_RDONLY
+		}
+		f, err := d.open(name, flags)
 		if err != nil {
 			return nil, err
 		}

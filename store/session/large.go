@@ -65,7 +65,7 @@ func (s *Store) image(ctx context.Context, ref Ref) (image, error) {
 
 // reader reads until ctx ends.
 type reader struct {
-	ctx context.Context //nolint:containedctx // it lasts as long as one call
+	ctx context.Context // it lasts as long as one call
 	r   io.Reader
 }
 

@@ -96,7 +96,7 @@ func (s *Store) InUse(ref Ref) (durable.Holder, bool, error) {
 	if there, err := durable.Exists(s.fs, name+aliveSuffix); err != nil || !there {
 		return durable.Holder{}, false, err
 	}
-	unlock, err := s.fs.Lock(context.Background(), name+aliveSuffix, durable.Shared, false)
+	unlock, err := s.fs.Lock(context.Background(), name+aliveSuffix, durable.Looking, false)
 	if errors.Is(err, durable.ErrLocked) {
 		return durable.ReadHolder(s.fs, name), true, nil
 	}
@@ -109,15 +109,15 @@ func (s *Store) InUse(ref Ref) (durable.Holder, bool, error) {
 // Unlock releases the lock and closes a turn's log that was left open. Further
 // calls do nothing.
 func (k *Locked) Unlock() error {
-	err := k.release()
+	var err error
 	if k.log != nil {
-		err = errors.Join(err, k.log.close())
+		err = k.log.close()
 		k.log = nil
 	}
-	for _, unlock := range k.unlocks {
+	for _, unlock := range slices.Concat(k.chunks, k.unlocks) {
 		err = errors.Join(err, unlock())
 	}
-	k.unlocks = nil
+	k.chunks, k.unlocks = nil, nil
 	return err
 }
 
@@ -155,16 +155,6 @@ func (k *Locked) outline(ctx context.Context) (*Live, error) {
 		k.kept = l.kept()
 	}
 	return l, err
-}
-
-// release lets go of the chunks that were stored before a file refers to them.
-func (k *Locked) release() error {
-	var err error
-	for _, unlock := range k.chunks {
-		err = errors.Join(err, unlock())
-	}
-	k.chunks = nil
-	return err
 }
 
 // unchanged reports whether the file is byte for byte what was read or written
@@ -340,7 +330,7 @@ func (k *Locked) replace(ctx context.Context, l *Live) error {
 		return fmt.Errorf("write session %s: %w", l.Ref, err)
 	}
 	k.seen, k.kept = image{data: data}, l.kept()
-	return k.release()
+	return nil
 }
 
 func (s *Store) storeChunks(ctx context.Context, list []transcript.Sealed) error {
