@@ -146,6 +146,8 @@ func (p *tab) until(expression string, args ...any) {
 		look();
 	})`, args...)
 	if !ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.t.Fatalf("it never came to be that %s\nThe page shows:\n%s\nThe browser says: %s", fmt.Sprintf(expression, args...), p.text(), strings.Join(p.problems, "\n"))
 	}
 }

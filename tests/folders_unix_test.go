@@ -244,6 +244,11 @@ func TestSessionsThatMayNotBeWritten(t *testing.T) {
 			u.do("delete", "v3")
 			u.do("chat", "--message", "two")
 			sessions := filepath.Join(u.home, "sessions")
+			u.foreignSession("large", 700)
+			large := filepath.Join(sessions, "default", "large.json")
+			if err := errors.Join(os.Chown(large, uid, -1), os.Chmod(large, 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			before, err1 := readTree(sessions)
 			pool, err2 := readTree(u.pool())
 			if err := errors.Join(err1, err2, tt.spoil(sessions)); err != nil {
@@ -264,8 +269,18 @@ func TestSessionsThatMayNotBeWritten(t *testing.T) {
 				t.Errorf("what was refused changed the snapshots (%v):\n%s", err, changes)
 			}
 			for _, args := range [][]string{
-				{"list"}, {"view", "v1"}, {"copy", "v1", "v3"}, {"rename", "v2", "v4"}, {"verify"},
-				{"sessions", "list"}, {"sessions", "show"}, {"messages", "list"}, {"selected"}, {"search", "one"},
+				{"list"},
+				{"view", "v1"},
+				{"copy", "v1", "v3"},
+				{"rename", "v2", "v4"},
+				{"verify"},
+				{"sessions", "list"},
+				{"sessions", "show"},
+				{"messages", "list"},
+				{"selected"},
+				{"search", "one"},
+				{"sessions", "show", "large"},
+				{"--session=large", "save", "v5"},
 			} {
 				out, errs, exit := u.run(args...)
 				if tt.readable && exit != 0 || !tt.readable && (exit != 6 || !strings.Contains(errs, sessions)) {

@@ -32,7 +32,7 @@ var arrows = []arrowRow{
 		"dispatch", "host/agents", "host/chat", "host/models", "host/schema", "host/server", "host/supervise", "plugin", "plugin/upstream", "store/chunk",
 		"store/durable", "store/session", "store/transcript", "surfaces",
 	}, "puts its parts together; snapshots are the plugin's business"},
-	{"host/agents", []string{"host/agents/sqlitefile", "store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of"},
+	{"host/agents", []string{"host/agents/sqlitefile", "plugin", "store/durable", "store/transcript"}, "reads what other programs wrote; of ours it knows what a conversation is made of, and the codes of errors"},
 	{"host/agents/sqlitefile", []string{"store/transcript"}, "reads databases of other programs; of ours it knows what a record is"},
 	{"host/chat", []string{"host/models", "plugin", "store/session", "store/transcript", "surfaces"}, "a turn writes to a session and lowers slash commands and tool calls"},
 	{"host/client", []string{"plugin", "store/transcript"}, "a gateway's other side needs nothing of the gateway; messages have one type"},

@@ -303,16 +303,21 @@ func TestKilledInAMix(t *testing.T) {
 			t.Fatalf("of %d blows %d fell between two changes", hits+misses, misses)
 		}
 		n, w, who := hits+misses, talkers[k.rng.IntN(len(talkers))], hits%len(victims)
-		k.wait("a chat that is at work", func() bool {
+		var plugin int
+		k.wait("a chat that is at work, with its plugin", func() bool {
+			select {
+			case <-w.ended:
+				t.Fatalf("round %d: the chat has ended: %s", n, w.stderr)
+			default:
+			}
+			// Turns need none, so it may be just becoming one.
+			if plugin = w.plugin(); plugin == 0 {
+				return false
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			// A turn is the host's affair; the plugin saves the last one at most.
 			return w.answered > 3 && (who != pluginAlone || kind(w.doing) != "turn")
-		})
-		var plugin int
-		k.wait("the plugin of a chat that answers", func() bool { // which may be just becoming one
-			plugin = w.plugin()
-			return plugin != 0
 		})
 		<-time.After(time.Duration(k.rng.Int64N(int64(10 * time.Millisecond)))) // any moment will do
 

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -183,4 +184,33 @@ func (u *user) chat(lines ...string) []chatEvent {
 		u.t.Fatalf("the answer of a chat: %v\n%s", err, out)
 	}
 	return answer.Data.Events
+}
+
+// foreignSession writes a live session as another program does: all in one file,
+// and nothing of what this program keeps beside it. Every message has 8 KB.
+func (u *user) foreignSession(id string, messages int) {
+	u.t.Helper()
+	file := filepath.Join(u.home, "sessions", "default", id+".json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		u.t.Fatal(err)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	fmt.Fprintf(w, `{"id":%q,"projectId":"default","title":"Foreign","messages":[`, id)
+	for i := range messages {
+		if i > 0 {
+			fmt.Fprint(w, ",")
+		}
+		role := []string{"user", "agent"}[i%2]
+		text := strings.Repeat(fmt.Sprintf("%d words of message %d ", i*i, i), 400)[:8<<10]
+		fmt.Fprintf(w, "\n"+`{"id":"m%d","role":%q,"status":"complete","content":%q}`, i, role, text)
+	}
+	fmt.Fprint(w, `],"activities":[],"createdAt":1,"updatedAt":2}`)
+	if err := w.Flush(); err != nil {
+		u.t.Fatal(err)
+	}
 }

@@ -48,6 +48,9 @@ func StoreError(err error) error {
 	if e, ok := errors.AsType[*session.DeletedError](err); ok && e.Trashed {
 		return code(plugin.NotFound, "sess --project=%s sessions restore %s brings it back", e.Ref.Project, e.Ref.ID)
 	}
+	if _, ok := errors.AsType[*session.ChangingError](err); ok {
+		return code(plugin.Busy, "repeat the command when that has ended")
+	}
 	switch {
 	case errors.Is(err, session.ErrUndecided):
 		// The codes of refusals would tell a plugin that nothing happened.

@@ -692,3 +692,59 @@ func TestTempAfterItsEnd(t *testing.T) {
 		}
 	}
 }
+
+// unlinked is a disk on which a file has one name.
+type unlinked struct{ durable.FS }
+
+// TestPublishNew: what is new never replaces what is there, and after a failure at
+// any operation there is nothing.
+func TestPublishNew(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(durable.FS) durable.FS{
+		"two names": func(f durable.FS) durable.FS { return f },
+		"one name":  func(f durable.FS) durable.FS { return unlinked{f} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for k := 0; ; k++ {
+				var disk durabletest.Faulty
+				inner, err := disk.Open(t.TempDir())
+				if err != nil {
+					t.Fatal(err)
+				}
+				fsys := wrap(inner)
+				temp, err := durable.WriteTemp(fsys, "new", []byte("content"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				disk.FailAt(k, nil, false)
+				err = temp.PublishNew("new")
+				fired := disk.Fired()
+				disk.Reset()
+				there, existsErr := durable.Exists(fsys, "new")
+				if existsErr != nil || there != (err == nil) {
+					t.Errorf("operation %d failed: %v, and it is there: %v, %v", k, err, there, existsErr)
+				}
+				if !fired {
+					if data, readErr := durable.ReadFile(fsys, "new", 0); err != nil || string(data) != "content" {
+						t.Errorf("%v, %q, %v", err, data, readErr)
+					}
+					other, err := durable.WriteTemp(fsys, "new", []byte("other"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := other.PublishNew("new"); !errors.Is(err, fs.ErrExist) {
+						t.Errorf("over one that is there: %v", err)
+					}
+					if data, err := durable.ReadFile(fsys, "new", 0); err != nil || string(data) != "content" {
+						t.Errorf("it was replaced: %q, %v", data, err)
+					}
+					break
+				}
+				if err := inner.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

@@ -139,6 +139,34 @@ func (t *Temp) Publish(target string) error {
 	return nil
 }
 
+// PublishNew is Publish for a name that must be free: fs.ErrExist if it is not.
+// After an error nothing of the file is there, as far as the disk allows.
+func (t *Temp) PublishNew(target string) error {
+	err := errors.ErrUnsupported
+	if l, ok := t.fsys.(Linker); ok && !t.done && t.file == nil {
+		err = l.Link(t.name, target) // which never replaces
+	}
+	switch {
+	case err == nil:
+		err = t.Discard()
+	case errors.Is(err, fs.ErrExist):
+		return errors.Join(err, t.Discard())
+	default: // where a file has one name: that is taken, and then what has it replaced
+		var taken File
+		if taken, err = t.fsys.Create(target); err != nil {
+			return errors.Join(err, t.Discard())
+		}
+		err = errors.Join(taken.Close(), t.Rename(target))
+	}
+	if err == nil {
+		err = t.fsys.SyncDir(path.Dir(target))
+	}
+	if err != nil {
+		return errors.Join(err, ignoreMissing(t.fsys.Remove(target)))
+	}
+	return nil
+}
+
 // Discard removes the file, unless it was published.
 func (t *Temp) Discard() error {
 	if t == nil || t.done {

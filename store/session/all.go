@@ -58,8 +58,10 @@ func (s *Store) byUpdate(ctx context.Context) ([]Ref, error) {
 			return nil, context.Cause(ctx)
 		}
 		d := dated{ref: ref}
-		if buf, err = durable.AppendFile(buf[:0], s.fs, ref.file(), 0); err == nil {
+		if buf, err = durable.AppendFile(buf[:0], s.fs, ref.file(), maxHeld); err == nil {
 			d.at = updatedAt(buf)
+		} else if l, err := s.Outline(ctx, ref); err == nil {
+			d.at = l.UpdatedAt
 		}
 		list = append(list, d)
 	}

@@ -164,35 +164,74 @@ func (s *Store) unreadable(ref Ref, err error) error {
 	return fmt.Errorf("read session %s: %w", ref, err)
 }
 
+// sealError is what kept the records of a session's file from being sealed. It
+// says nothing of that file: a chunk's folder that is gone is no session that is.
+type sealError struct{ err error }
+
+func (e *sealError) Error() string { return "seal its messages: " + e.err.Error() }
+
+func (e *sealError) Unwrap() error {
+	if errors.Is(e.err, fs.ErrNotExist) {
+		return nil
+	}
+	return e.err
+}
+
+// ChangingError is a session whose file another program writes again and again.
+type ChangingError struct {
+	Ref  Ref
+	File string
+}
+
+func (e *ChangingError) Error() string {
+	return fmt.Sprintf("session %s: another program goes on writing its file %s", e.Ref, e.File)
+}
+
 // cut reads a session whose file is too large to be held, and seals what can be:
 // those chunks are in the store, durably, and nothing refers to them. unlock
 // releases the lock that keeps them there.
 func (s *Store) cut(ctx context.Context, ref Ref) (l *Live, seen image, unlock func() error, err error) {
-	unlock, err = s.chunks.Shared(ctx)
+	release, err := s.chunks.Shared(ctx)
 	if err != nil {
-		return nil, image{}, nil, fmt.Errorf("read session %s: %w", ref, err)
+		return nil, image{}, nil, fmt.Errorf("read session %s: %w", ref, &sealError{err})
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, unlock())
-			unlock = nil
+			l, unlock, err = nil, nil, errors.Join(err, release())
 		}
 	}()
 	const tries = 3
 	for range tries {
 		var whole bool
 		if l, seen, whole, err = s.outline(ctx, ref); err != nil || whole {
-			return l, seen, unlock, err
+			return l, seen, release, err
 		}
-		var again image
-		if again, err = s.cutInto(ctx, l); err != nil {
+		again, err := s.cutInto(ctx, l)
+		if bad, ok := errors.AsType[*sealError](err); ok {
+			return nil, seen, nil, fmt.Errorf("read session %s: %w", ref, bad)
+		}
+		if err != nil {
 			return nil, seen, nil, s.unreadable(ref, err)
 		}
 		if again.equal(seen) {
-			return l, seen, unlock, nil
+			return l, seen, release, nil
 		}
 	}
-	return nil, seen, nil, fmt.Errorf("read session %s: its file changes all the time", ref)
+	return nil, seen, nil, &ChangingError{Ref: ref, File: s.path(ref.file())}
+}
+
+// whole reads a session without sealing anything, for who only looks at one where
+// nothing can be stored. It takes as much memory as the file has.
+func (s *Store) whole(ctx context.Context, ref Ref) (*Live, image, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, image{}, err
+	}
+	data, err := durable.ReadFile(s.fs, ref.file(), 0)
+	if err != nil {
+		return nil, image{}, s.unreadable(ref, err)
+	}
+	l, err := s.decode(ref, data)
+	return l, image{sum: sha256.Sum256(data), size: int64(len(data))}, err
 }
 
 // cutInto adds the records of the session's file to l, which lacks them.
@@ -207,7 +246,10 @@ func (s *Store) cutInto(ctx context.Context, l *Live) (image, error) {
 	flush := func() error {
 		err := l.append(name, records, batch.Seal)
 		records, size = nil, 0
-		return err
+		if err != nil {
+			return &sealError{err}
+		}
+		return nil
 	}
 	sum := sha256.New()
 	_, read, err := s.scan(ctx, l.Ref, sum, arrays{
@@ -234,7 +276,9 @@ func (s *Store) cutInto(ctx context.Context, l *Live) (image, error) {
 		err = flush()
 	}
 	if err == nil {
-		err = batch.Commit(ctx)
+		if err = batch.Commit(ctx); err != nil {
+			err = &sealError{err}
+		}
 	}
 	i := image{size: read}
 	sum.Sum(i.sum[:0])

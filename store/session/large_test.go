@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"sess/store/chunk"
+	"sess/store/durable/durabletest"
 	"sess/store/session"
 	"sess/store/transcript"
 )
@@ -35,7 +38,7 @@ func agedChunks(t *testing.T, dir string) (n int) {
 	t.Helper()
 	old := time.Now().Add(-48 * time.Hour)
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".zst") {
+		if err != nil || !strings.HasSuffix(path, ".zst") && !strings.HasSuffix(path, ".pack") {
 			return err
 		}
 		n++
@@ -43,6 +46,41 @@ func agedChunks(t *testing.T, dir string) (n int) {
 	})
 	ok(t, err)
 	return n
+}
+
+// Where nothing can be stored, as on a full disk, a large file is read all the same:
+// whoever only looks needs no chunks. Whatever fails, it is not taken for a session
+// that is not there.
+func TestLargeFileWhereNothingCanBeStored(t *testing.T) {
+	t.Parallel()
+	content, messages := largeFile("s1")
+	for k := range 40 {
+		dir := t.TempDir()
+		var disk durabletest.Faulty
+		s, err := session.Open(dir, session.Options{FS: disk.Open, Chunks: chunk.Options{Writers: 1}})
+		ok(t, err)
+		put(t, dir, ref, content)
+		cause := []error{syscall.ENOSPC, syscall.EACCES, fs.ErrNotExist}[k%3]
+		disk.FailAt(k, cause, k%2 == 0)
+		l, err := s.Read(t.Context(), ref)
+		if err != nil || l.Doc.Meta.Messages != messages {
+			t.Errorf("operation %d gives %v: Read: %v", k, cause, err)
+		}
+		fired := disk.Fired()
+		disk.FailAt(k, cause, k%2 == 0)
+		k1, err := s.Lock(t.Context(), ref, "test", false)
+		if err == nil {
+			if _, err = k1.Read(t.Context()); errors.Is(err, session.ErrNotFound) {
+				t.Errorf("operation %d gives %v: who wants to go on is told %v", k, cause, err)
+			}
+			_ = k1.Unlock()
+		}
+		disk.Reset()
+		ok(t, s.Close())
+		if !fired && k > 0 {
+			break
+		}
+	}
 }
 
 // A session that another program wrote into one large file is read, listed and

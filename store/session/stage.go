@@ -274,13 +274,22 @@ func (st *Stage) Commit(ctx context.Context, expect int64, op, note string) (rev
 	return next.Revision, st.Discard()
 }
 
+// commitChunks stores the stage's chunks.
+func (st *Stage) commitChunks(ctx context.Context) error {
+	if st.batch == nil {
+		return nil
+	}
+	if err := st.batch.Commit(ctx); err != nil {
+		return fmt.Errorf("session %s: store what is staged: %w", st.Ref, err)
+	}
+	st.batch = nil
+	return nil
+}
+
 // fill stores the stage's chunks and gives l its state.
 func (st *Stage) fill(ctx context.Context, l *Live) error {
-	if st.batch != nil {
-		if err := st.batch.Commit(ctx); err != nil {
-			return fmt.Errorf("session %s: %w", st.Ref, err)
-		}
-		st.batch = nil
+	if err := st.commitChunks(ctx); err != nil {
+		return err
 	}
 	doc := st.doc.Clone()
 	if st.normalise {
@@ -329,11 +338,8 @@ func (st *Stage) Keep(ctx context.Context) (*transcript.Document, transcript.Loa
 	if err := st.ready(); err != nil {
 		return nil, nil, err
 	}
-	if st.batch != nil {
-		if err := st.batch.Commit(ctx); err != nil {
-			return nil, nil, fmt.Errorf("keep what is staged: %w", err)
-		}
-		st.batch = nil
+	if err := st.commitChunks(ctx); err != nil {
+		return nil, nil, err
 	}
 	return st.doc, st.store.chunks.Plain, nil
 }

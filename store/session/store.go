@@ -150,6 +150,9 @@ func (s *Store) read(ctx context.Context, ref Ref) (*Live, image, error) {
 	if unlock != nil {
 		err = errors.Join(err, unlock())
 	}
+	if _, ok := errors.AsType[*sealError](err); ok && ctx.Err() == nil {
+		return s.whole(ctx, ref)
+	}
 	return l, seen, err
 }
 

@@ -103,14 +103,15 @@ func (l *Live) view(ctx context.Context, running bool, most int64) (json.RawMess
 func (l *Live) records(ctx context.Context, name string, most int64, show func([]byte) ([]byte, string)) (array json.RawMessage, omitted int, err error) {
 	list, shown := l.Doc.List(name), showing(show)
 	size := l.sealed[name] + tailBytes(list)
-	for ref, err := range list.Refs(l.load) {
-		if size <= most {
-			break
+	if size > most {
+		for ref, err := range list.Refs(l.load) {
+			if err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", name, err)
+			}
+			if omitted, size = omitted+ref.Records, size-ref.Bytes; size <= most {
+				break
+			}
 		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", name, err)
-		}
-		omitted, size = omitted+ref.Records, size-ref.Bytes
 	}
 	dst := append(make([]byte, 0, size+2), '[')
 	for r, err := range list.All(l.load, omitted, list.Records) {
