@@ -74,6 +74,7 @@ type foreignCall struct {
 	project, folder string
 
 	mu     sync.Mutex   // guards what follows; held while the store is read
+	closed bool         // the call has ended
 	store  agents.Store // nil until it is needed
 	read   string       // the conversation that was read last
 	report []string     // of that, until it is told
@@ -119,6 +120,9 @@ func (h *Host) foreignCallOf(ctx context.Context) *foreignCall {
 
 // open opens the agent's store at first need. The caller holds mu.
 func (f *foreignCall) open() (agents.Store, error) {
+	if f.closed {
+		return nil, plugin.Errorf(plugin.Unavailable, "the call that this belongs to has ended").WithHint("repeat the command")
+	}
 	if f.store == nil {
 		s, err := f.host.openAgent(f.agent)
 		if err != nil {
@@ -132,6 +136,7 @@ func (f *foreignCall) open() (agents.Store, error) {
 func (f *foreignCall) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.closed = true
 	if f.store == nil {
 		return
 	}
@@ -182,6 +187,9 @@ func (f *foreignCall) failed(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*agents.UnreadableError](err); ok {
 		return plugin.Errorf(plugin.Corrupt, "a conversation of %s cannot be read whole: %s", f.agent.Name(), e.Reason).
 			WithHint("name another one with --session; sess --agent=%s sessions list shows them", f.agent.ID())
+	}
+	if code, hint, known := agents.Advice(f.agent, err); known {
+		return plugin.Errorf(code, "conversations of %s: %w", f.agent.Name(), err).WithHint("%s", hint)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return plugin.Errorf(plugin.Denied, "conversations of %s: %w", f.agent.Name(), err).WithHint("sess agents list tells what can be read")

@@ -279,9 +279,6 @@ func (r *runtime) OpState(ctx context.Context, ref plugin.SessionRef, op string)
 	if err := r.allow(plugin.PermSessionRead); err != nil {
 		return plugin.OpUnknown, err
 	}
-	if r.host.foreignCallOf(ctx) != nil {
-		return plugin.OpVoid, nil // a conversation is made or it is not, and nothing remembers ops
-	}
 	state, err := r.host.sessions.OpState(ctx, refIn(ref), op)
 	if err != nil {
 		return plugin.OpUnknown, chat.StoreError(err)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"sess/host/agents/sqlitefile"
+	"sess/plugin"
 	"sess/store/transcript"
 )
 
@@ -126,6 +128,24 @@ type Restored struct {
 type UnreadableError struct{ Reason string }
 
 func (e *UnreadableError) Error() string { return e.Reason }
+
+// Advice tells the code of an error of a store that people can do something about,
+// and what; known is false for others.
+func Advice(a Agent, err error) (code plugin.Code, hint string, known bool) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return plugin.NotFound, "sess --agent=" + a.ID() + " sessions list shows those that there are", true
+	case errors.Is(err, ErrRewritten), errors.Is(err, sqlitefile.ErrChanged):
+		return plugin.Conflict, "repeat the command", true
+	case errors.Is(err, sqlitefile.ErrBusy):
+		return plugin.Busy, "close it, or repeat the command in a moment", true
+	case errors.Is(err, sqlitefile.ErrUnfinished):
+		return plugin.Unavailable, "start " + a.Name() + " once, then repeat the command", true
+	case errors.Is(err, sqlitefile.ErrDamaged):
+		return plugin.Corrupt, a.Name() + " itself may be able to mend it; sess agents list tells what else can be read", true
+	}
+	return "", "", false
+}
 
 // RefusedError is a document that the agent would not accept. Nothing was
 // written.

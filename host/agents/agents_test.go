@@ -2,8 +2,10 @@ package agents_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,10 +65,7 @@ func only(t *testing.T, s agents.Store) agents.Conversation {
 	if len(all) != 1 {
 		t.Fatalf("%d conversations, want 1", len(all))
 	}
-	for _, c := range all {
-		return c
-	}
-	panic("unreachable")
+	return slices.Collect(maps.Values(all))[0]
 }
 
 // snapshot is a conversation as it was read, with its chunks.

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -115,7 +116,7 @@ func (c *claudeCopy) write(ctx context.Context, w io.Writer, doc *transcript.Doc
 			return err
 		}
 		if !utf8.Valid(line) {
-			line = []byte(string([]rune(string(line))))
+			line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
 		}
 		c.note(&r)
 		_, err = w.Write(append(line, '\n'))

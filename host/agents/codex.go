@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -715,7 +716,7 @@ func (c *codexCopy) record(w io.Writer, o json.RawMessage) error {
 	}
 	c.ordinal++
 	// The agent refuses the whole file where there is anything but UTF-8.
-	_, err = w.Write(append([]byte(strings.ToValidUTF8(string(line), "\uFFFD")), '\n'))
+	_, err = w.Write(append(bytes.ToValidUTF8(line, []byte("\uFFFD")), '\n'))
 	return err
 }
 

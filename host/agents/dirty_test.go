@@ -173,6 +173,35 @@ func TestTooLongLine(t *testing.T) {
 	}
 }
 
+// A line of just the limit is a line, whether more follows or not; one byte more
+// is too long.
+func TestLineOfTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 1<<20 + 5 // no multiple of what is read at a time
+	for _, size := range []int{limit - 1, limit, limit + 1} {
+		for _, end := range []string{"\n", "", "\n{}\n"} {
+			text := `{"n":"` + strings.Repeat("x", size-8) + `"}`
+			var got []int
+			for line, err := range agents.LinesUpTo(strings.NewReader(text+end), limit) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if size <= limit && line.Number == 1 && string(line.Bytes) != text {
+					t.Errorf("%d bytes and %q: the line is another one of %d bytes", size, end, len(line.Bytes))
+				}
+				if line.Number == 1 && (line.TooLong > 0) != (size > limit) {
+					t.Errorf("%d bytes and %q: too long is %d", size, end, line.TooLong)
+				}
+				got = append(got, len(line.Bytes))
+			}
+			// The last line, without its end, is not there yet where it is too long.
+			if want := strings.Count(end, "\n"); end != "" && len(got) != want || end == "" && (len(got) == 1) != (size <= limit) {
+				t.Errorf("%d bytes and %q: %d lines", size, end, len(got))
+			}
+		}
+	}
+}
+
 type reader interface{ Read([]byte) (int, error) }
 
 // chain reads one after the other, each until it fails.

@@ -380,7 +380,7 @@ func (w *entryWalker) add(line []byte, f func(entryItem) error) error {
 			objects, _, _ = entryObjects(line)
 		}
 		if n.object >= len(objects) {
-			return errRewritten
+			return ErrRewritten
 		}
 		if w.node == w.branch.kept {
 			if err := f(w.branch.start); err != nil {
@@ -395,7 +395,7 @@ func (w *entryWalker) add(line []byte, f func(entryItem) error) error {
 			item.id = n.id
 		}
 		if item.id != n.id {
-			return errRewritten
+			return ErrRewritten
 		}
 		if !ok {
 			continue
@@ -414,8 +414,8 @@ func (w *entryWalker) add(line []byte, f func(entryItem) error) error {
 // entryLines are the lines of a conversation, as [Lines] gives them.
 type entryLines = iter.Seq2[Line, error]
 
-// errRewritten is a conversation that its agent wrote anew while it was read.
-var errRewritten = errors.New("the agent wrote the conversation anew while it was read; repeat the command")
+// ErrRewritten is a conversation that its agent wrote anew while it was read.
+var ErrRewritten = errors.New("the agent wrote the conversation anew while it was read")
 
 // readEntries reads a conversation into w. It goes through the lines twice, and
 // lines gives the same ones both times.
@@ -465,7 +465,7 @@ func readEntries(ctx context.Context, rules entryRules, lines func(half func(int
 		}
 	}
 	if walk.node < len(t.nodes) {
-		return nil, errRewritten
+		return nil, ErrRewritten
 	}
 	return t, nil
 }

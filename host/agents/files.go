@@ -2,13 +2,10 @@ package agents
 
 import (
 	"bufio"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 
 	"sess/store/durable"
@@ -102,44 +99,25 @@ func writeNew(dir, name string, write func(io.Writer) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, into.Close()) }()
-	if there, err := durable.Exists(into, name); err != nil || there {
-		return errors.Join(err, existing(there, filepath.Join(dir, name)))
+	switch there, err := durable.Exists(into, name); {
+	case err != nil:
+		return err
+	case there:
+		return &fs.PathError{Op: "create", Path: filepath.Join(dir, name), Err: fs.ErrExist}
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
-	temp := "." + hex.EncodeToString(random[:]) + durable.TempSuffix
-	file, err := into.Create(temp)
+	temp, err := durable.CreateTemp(into, name)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if gone := into.Remove(temp); err != nil && !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}()
-	out := bufio.NewWriterSize(file, 256<<10)
-	err = write(out)
-	if err == nil {
+	out := bufio.NewWriterSize(temp, 256<<10)
+	if err = write(out); err == nil {
 		err = out.Flush()
 	}
 	if err == nil {
-		err = file.Sync()
+		err = temp.Sync()
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, temp.Discard())
 	}
-	if l, ok := into.(durable.Linker); ok {
-		err = l.Link(temp, name) // which never replaces
-		if err == nil || errors.Is(err, fs.ErrExist) {
-			return errors.Join(err, into.SyncDir(path.Dir(name)))
-		}
-	}
-	return durable.Move(into, temp, name)
-}
-
-func existing(there bool, path string) error {
-	if !there {
-		return nil
-	}
-	return &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	return temp.PublishNew(name)
 }

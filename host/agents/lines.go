@@ -50,7 +50,7 @@ func lines(r io.Reader, limit int, half func(number int)) iter.Seq2[Line, error]
 				for errors.Is(err, bufio.ErrBufferFull) {
 					part, err = in.ReadSlice('\n')
 					size += int64(len(part))
-					if size <= int64(limit) {
+					if size <= int64(limit)+1 { // with its newline
 						long = append(long, part...)
 					}
 				}

@@ -367,7 +367,7 @@ func (s *clawStore) readZstd(ctx context.Context, c *clawConversation, w *Writer
 			}
 		}
 	}, w)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errRewritten) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrRewritten) {
 		err = fmt.Errorf("%s: %w", c.File, err)
 	}
 	return t, err

@@ -113,11 +113,10 @@ type clawNode struct {
 func (s *clawStore) restoreRows(ctx context.Context, doc *transcript.Document, load transcript.Loader, c *entryCopy, file, agent string, header clawHeader, title string) (Restored, error) {
 	key := "agent:" + agent + ":sess-" + header.ID[:min(8, len(header.ID))]
 	err := sqlitefile.Add(ctx, file, func(tx *sqlitefile.Tx) error {
-		if version, err := tx.Int("SELECT max((SELECT user_version FROM pragma_user_version), (SELECT schema_version FROM schema_meta WHERE role = 'agent'))"); err != nil || version != clawSchema {
-			if err != nil {
-				version = -1 // no table of that name
-			}
-			return &RefusedError{fmt.Sprintf("OpenClaw's database has the schema %d, and only %d is known here: nothing was written", version, clawSchema)}
+		if version, err := tx.Int("SELECT max((SELECT user_version FROM pragma_user_version), (SELECT schema_version FROM schema_meta WHERE role = 'agent'))"); err != nil {
+			return err
+		} else if version != clawSchema {
+			return &RefusedError{fmt.Sprintf("OpenClaw's database has the schema %d, and only %d is known here", version, clawSchema)}
 		}
 		w := clawRows{tx: tx, session: header.ID, now: clawMillis(header.Timestamp), keys: map[string]bool{}}
 		if err := w.open(key, title); err != nil {

@@ -166,12 +166,12 @@ func clawLines(db *sqlitefile.DB, id string, most int) entryLines {
 // readDatabase reads a conversation from the database.
 func (s *clawStore) readDatabase(ctx context.Context, c *clawConversation, w *Writer) (t *entryTree, err error) {
 	if c.Problem != "" {
-		return nil, fmt.Errorf("%s in %s: %s", c.ID, c.File, c.Problem)
+		return nil, &UnreadableError{c.Problem}
 	}
 	begun := false
 	err = sqlitefile.Read(ctx, c.File, func(db *sqlitefile.DB) error {
 		if begun {
-			return errRewritten // what is in w already cannot be taken back
+			return ErrRewritten // what is in w already cannot be taken back
 		}
 		begun = true
 		t, err = readEntries(ctx, clawRules, func(func(int)) entryLines { return clawLines(db, c.ID, 0) }, w)

@@ -106,18 +106,6 @@ const filePrefix = "file:"
 // FileList is the name of the list that holds a file.
 func FileList(name string) string { return filePrefix + name }
 
-// Files are the names of the files in a document, in order.
-func Files(doc *transcript.Document) []string {
-	var names []string
-	for list := range doc.Lists {
-		if name, ok := strings.CutPrefix(list, filePrefix); ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Message adds what people read. One without text is left out.
 func (w *Writer) Message(m Message) error {
 	text := strings.TrimSpace(strings.ToValidUTF8(m.Text, "\uFFFD"))

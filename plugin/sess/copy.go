@@ -65,5 +65,5 @@ func copySnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	r.retain(ctx, pool, r.ref, entry.Meta.ID)
 	data, err := metaJSON(entry.Name, entry.Meta)
-	return plugin.Result{Text: fmt.Sprintf("copied %s to %s%s%s", from, describe(entry), replacedNote(entry), hiddenNote(entry.Name)), Data: data}, err
+	return plugin.Result{Text: fmt.Sprintf("copied %s to %s%s%s", from, describe(entry), r.replacedNote(entry), hiddenNote(entry.Name)), Data: data}, err
 }

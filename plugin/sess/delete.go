@@ -89,7 +89,7 @@ func deleteSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 	r.leaveViews(ctx, ids)
 	r.upkeep(pool)
 	body, err := json.Marshal(data)
-	return plugin.Result{Text: fmt.Sprintf("deleted %s (sess undo brings %s back)", enumerate(deleted), itThem(len(deleted))), Data: body}, err
+	return plugin.Result{Text: fmt.Sprintf("deleted %s (%s brings %s back)", enumerate(deleted), r.typed("undo"), itThem(len(deleted))), Data: body}, err
 }
 
 // enumerate names snapshots, and how many there are where it is not one.

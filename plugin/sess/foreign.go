@@ -47,7 +47,7 @@ func (r *request) noteLoad(ctx context.Context, pool *snapshot.Pool, snap *snaps
 	info.NewSession = made.Ref.ID // and no session: none of that agent is the active one
 	op, err := pool.OpenOp(ctx, info)
 	if err != nil {
-		r.notices = append(r.notices, fmt.Sprintf("sess undo does not know of this load: %v", err))
+		r.notices = append(r.notices, fmt.Sprintf("%s does not know of this load: %v", r.typed("undo"), err))
 		return
 	}
 	r.finish(ctx, op)
@@ -64,11 +64,15 @@ func (r *request) turnForeign(ctx context.Context, pool *snapshot.Pool, op *snap
 	return answer(text, pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"session", op.NewSession}, pair{"changed", false})
 }
 
+// typed is a command for the agent of this call: without its name it would work on
+// the default one's snapshots and session.
+func (r *request) typed(words ...string) string { return ofAgent(command(words...), r.agent) }
+
 // ofAgent makes the command in a hint one for another agent, whose pool no
 // command finds without being told.
 func ofAgent(hint, agent string) string {
 	flag := "--agent=" + agent
-	if strings.Contains(hint, flag) {
+	if agent == defaultAgent || strings.Contains(hint, flag) {
 		return hint
 	}
 	if rest, ok := strings.CutPrefix(hint, prog); ok {

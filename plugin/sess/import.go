@@ -72,7 +72,7 @@ func importSnapshots(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 		r.retain(ctx, pool, r.ref, exempt...)
 	}
-	return importAnswer(made, same)
+	return r.importAnswer(made, same)
 }
 
 // importFrom reads the bundle and saves what it has. It returns what is new in the
@@ -200,7 +200,7 @@ func markImported(m *transcript.Meta, name snapshot.Name, digest string) error {
 	return nil
 }
 
-func importAnswer(made, same []snapshot.Entry) (plugin.Result, error) {
+func (r *request) importAnswer(made, same []snapshot.Entry) (plugin.Result, error) {
 	var parts []string
 	data := make([]json.RawMessage, 0, len(made)+len(same))
 	add := func(entries []snapshot.Entry, changed bool) error {
@@ -214,7 +214,7 @@ func importAnswer(made, same []snapshot.Entry) (plugin.Result, error) {
 		return nil
 	}
 	if len(made) == 1 {
-		parts = append(parts, "imported "+describe(made[0])+replacedNote(made[0])+hiddenNote(made[0].Name))
+		parts = append(parts, "imported "+describe(made[0])+r.replacedNote(made[0])+hiddenNote(made[0].Name))
 	} else if len(made) > 1 {
 		parts = append(parts, "imported "+enumerate(made))
 	}

@@ -64,10 +64,10 @@ func load(ctx context.Context, r *request) (plugin.Result, error) {
 		text = fmt.Sprintf("loaded %s into session %s: %s", snap.Name, done.ref.ID, count(snap.Doc.Meta.Messages, "message"))
 		switch {
 		case done.backup != nil:
-			text += fmt.Sprintf("; the %s before %s in %s (sess undo takes it back)",
-				count(done.backup.Meta.Messages, "message"), isAre(done.backup.Meta.Messages), done.backup.Name)
+			text += fmt.Sprintf("; the %s before %s in %s (%s takes it back)",
+				count(done.backup.Meta.Messages, "message"), isAre(done.backup.Meta.Messages), done.backup.Name, r.typed("undo"))
 		case r.Bool("no-backup"):
-			text += "; no backup was made, so sess undo cannot take it back"
+			text += fmt.Sprintf("; no backup was made, so %s cannot take it back", r.typed("undo"))
 		}
 	}
 	data, err := metaJSON(snap.Name, snap.Doc.Meta,

@@ -227,9 +227,9 @@ func (r *request) announceNew(ctx context.Context, want newSession, old *plugin.
 	switch {
 	case backup != nil:
 		n := backup.Meta.Messages
-		text += fmt.Sprintf("; the %s before %s in %s (sess undo goes back)", count(n, "message"), isAre(n), backup.Name)
+		text += fmt.Sprintf("; the %s before %s in %s (%s goes back)", count(n, "message"), isAre(n), backup.Name, r.typed("undo"))
 	case !empty(&old.Document):
-		text += fmt.Sprintf("; session %s stays as it is (sess undo goes back)", old.Ref.ID)
+		text += fmt.Sprintf("; session %s stays as it is (%s goes back)", old.Ref.ID, r.typed("undo"))
 	}
 	return answer(text, pairs...)
 }

@@ -127,7 +127,7 @@ func (r *request) pruneText(projects []pruned) string {
 	case dry:
 		fmt.Fprintf(&b, "would prune %s, keep %d (- goes, + stays)", count(dropped, "snapshot"), kept)
 	default:
-		fmt.Fprintf(&b, "pruned %s, %d kept (sess undo brings %s back)", count(dropped, "snapshot"), kept, itThem(dropped))
+		fmt.Fprintf(&b, "pruned %s, %d kept (%s brings %s back)", count(dropped, "snapshot"), kept, r.typed("undo"), itThem(dropped))
 	}
 	return b.String()
 }

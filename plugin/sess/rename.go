@@ -49,7 +49,7 @@ func rename(ctx context.Context, r *request) (plugin.Result, error) {
 	}
 	text := fmt.Sprintf("%s has that name already: nothing to do", from)
 	if changed {
-		text = fmt.Sprintf("renamed %s to %s%s", from, to, replacedNote(entry))
+		text = fmt.Sprintf("renamed %s to %s%s", from, to, r.replacedNote(entry))
 		if !from.Auto() {
 			text += hiddenNote(to)
 		}

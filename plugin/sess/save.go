@@ -138,7 +138,7 @@ func save(ctx context.Context, r *request) (plugin.Result, error) {
 		}
 	}
 	if want.trigger != transcript.TriggerAutosave {
-		text += replacedNote(entry)
+		text += r.replacedNote(entry)
 	}
 	if want.name != "" && !automatic {
 		text += hiddenNote(entry.Name)

@@ -43,7 +43,7 @@ func selectSnapshot(ctx context.Context, r *request) (plugin.Result, error) {
 		return plugin.Result{}, err
 	}
 	data, err := metaJSON(snap.Name, snap.Doc.Meta, pair{"session", live.Ref.ID})
-	text := fmt.Sprintf("session %s shows %s, read-only (sess deselect goes back)", live.Ref.ID, snap.Name)
+	text := fmt.Sprintf("session %s shows %s, read-only (%s goes back)", live.Ref.ID, snap.Name, r.typed("deselect"))
 	return plugin.Result{Text: text + "\n\n" + messagesText(snap.Doc, records, first, command("view", string(snap.Name))+" "), Data: data}, err
 }
 

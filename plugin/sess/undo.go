@@ -123,7 +123,7 @@ func (r *request) turnNames(ctx context.Context, pool *snapshot.Pool, op *snapsh
 	}
 	removed := append([]snapshot.Name{}, result.Removed...)
 	lost := append([]snapshot.Name{}, result.Lost...)
-	return answer(fmt.Sprintf("%s of the %s: %s (sess %s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), d.counter),
+	return answer(fmt.Sprintf("%s of the %s: %s (%s turns it round)", d.verb, op.Kind, strings.Join(did, "; "), r.typed(d.counter)),
 		pair{"op", op.ID}, pair{"kind", op.Kind}, pair{"restored", restored}, pair{"removed", removed}, pair{"lost", lost})
 }
 
@@ -246,7 +246,7 @@ func (r *request) turned(ctx context.Context, pool *snapshot.Pool, op *snapshot.
 		return err
 	case err != nil: // the session has changed all the same
 		r.finish(ctx, done.op)
-		r.notices = append(r.notices, fmt.Sprintf("this %s counts as a load, which sess undo takes back: %s", d.verb, explain(err).Text()))
+		r.notices = append(r.notices, fmt.Sprintf("this %s counts as a load, which %s takes back: %s", d.verb, r.typed("undo"), explain(err).Text()))
 		return nil
 	}
 	err = done.op.SetBackup(ctx, snapshot.Link{})

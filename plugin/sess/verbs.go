@@ -3,6 +3,7 @@ package sess
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"sess/dispatch"
 	"sess/plugin"
@@ -107,9 +108,7 @@ func (r *request) serve(ctx context.Context, run func(context.Context, *request)
 // explain turns an error into what every surface shows.
 func (r *request) explain(ctx context.Context, err error) *plugin.Error {
 	e := explainTaken(err, r.whenTaken)
-	if r.Call.Foreign != "" {
-		e.Hint = ofAgent(e.Hint, r.agent)
-	}
+	e.Hint = ofAgent(e.Hint, r.agent)
 	if e.Hint != emptyTheTrash() {
 		return e
 	}
@@ -203,11 +202,11 @@ func hiddenNote(name snapshot.Name) string {
 }
 
 // replacedNote is what people must know where a name was taken over.
-func replacedNote(e snapshot.Entry) string {
+func (r *request) replacedNote(e snapshot.Entry) string {
 	if !e.Replaced {
 		return ""
 	}
-	return "; the version before is in the trash (sess undo brings it back)"
+	return fmt.Sprintf("; the version before is in the trash (%s brings it back)", r.typed("undo"))
 }
 
 // metaJSON is a snapshot's metadata as one JSON object that begins with its

@@ -2,20 +2,13 @@ package sqlitefile
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"iter"
-	"math"
-	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs/readervfs"
-
-	"sess/store/transcript"
 )
 
 // Why a database cannot be read.
@@ -100,27 +93,6 @@ func (m *image) explain(err error) error {
 	return fmt.Errorf("%s: %w", m.path, err)
 }
 
-// HasTable reports whether the database has a table of that name.
-func (db *DB) HasTable(name string) (bool, error) {
-	for _, err := range db.Rows("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", name) {
-		return err == nil, err
-	}
-	return false, nil
-}
-
-// Columns are the names of a table's columns, in order; none if there is no such
-// table.
-func (db *DB) Columns(table string) ([]string, error) {
-	var names []string
-	for row, err := range db.Rows("SELECT name FROM pragma_table_info(?) ORDER BY cid", table) {
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, row.Text(0))
-	}
-	return names, nil
-}
-
 // Rows iterates over what a query gives. Arguments are string, int64 or int. It
 // ends at the first error.
 func (db *DB) Rows(query string, args ...any) iter.Seq2[Row, error] {
@@ -170,102 +142,3 @@ func (r Row) Int(column int) int64 { return r.stmt.ColumnInt64(column) }
 
 // Null reports whether a column has no value.
 func (r Row) Null(column int) bool { return r.stmt.ColumnType(column) == sqlite3.NULL }
-
-// A Record is a row of a table as a JSON object in one line.
-type Record struct {
-	JSON transcript.Record
-	// Omitted is how many bytes the values have that are too long to be read.
-	// Each stands as {"$omitted":<bytes>}.
-	Omitted int64
-}
-
-// Records iterates over whole rows of a table, in its own order of columns; rest
-// is what follows the table's name in the query ("WHERE … ORDER BY …"). Texts
-// stand as strings; a blob stands as {"$blob":"<base64>"}, and a text that is no
-// UTF-8 as {"$text":"<base64>"}: so each value can be read back byte for byte.
-func (db *DB) Records(table, rest string, args ...any) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		columns, err := db.Columns(table)
-		if err == nil && len(columns) == 0 {
-			err = fmt.Errorf("%s has no table %s", db.image.path, table)
-		}
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		var query strings.Builder
-		query.WriteString("SELECT ")
-		for i, name := range columns {
-			if i > 0 {
-				query.WriteString(", ")
-			}
-			// The length stands in the row itself: a value that is too long is not
-			// read at all.
-			id := sqlite3.QuoteIdentifier(name)
-			fmt.Fprintf(&query, "CASE WHEN octet_length(%s) > %d THEN NULL ELSE %s END, octet_length(%s)", id, MaxValue, id, id)
-		}
-		fmt.Fprintf(&query, " FROM %s %s", sqlite3.QuoteIdentifier(table), rest)
-		for row, err := range db.Rows(query.String(), args...) {
-			if err != nil {
-				yield(Record{}, err)
-				return
-			}
-			if !yield(row.record(columns), nil) {
-				return
-			}
-		}
-	}
-}
-
-func (r Row) record(columns []string) Record {
-	var rec Record
-	out := []byte{'{'}
-	for i, name := range columns {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(transcript.AppendText(out, name), ':')
-		value := 2 * i
-		length := r.Int(value + 1)
-		switch kind := r.stmt.ColumnType(value); {
-		case kind == sqlite3.NULL && length > MaxValue:
-			rec.Omitted += length
-			out = append(strconv.AppendInt(append(out, `{"$omitted":`...), length, 10), '}')
-		case kind == sqlite3.NULL:
-			out = append(out, "null"...)
-		case kind == sqlite3.INTEGER:
-			out = strconv.AppendInt(out, r.Int(value), 10)
-		case kind == sqlite3.FLOAT:
-			out = appendFloat(out, r.stmt.ColumnFloat(value))
-		case kind == sqlite3.TEXT:
-			text := r.stmt.ColumnRawText(value)
-			if utf8.Valid(text) {
-				out = transcript.AppendText(out, string(text))
-			} else {
-				out = appendBase64(out, "$text", text)
-			}
-		default:
-			out = appendBase64(out, "$blob", r.stmt.ColumnRawBlob(value))
-		}
-	}
-	rec.JSON = append(out, '}')
-	return rec
-}
-
-func appendBase64(out []byte, key string, data []byte) []byte {
-	out = append(append(append(out, `{"`...), key...), `":"`...)
-	return append(base64.StdEncoding.AppendEncode(out, data), `"}`...)
-}
-
-// appendFloat writes a number that no whole number is taken for. SQLite has
-// infinities and no NaN.
-func appendFloat(out []byte, f float64) []byte {
-	if math.IsInf(f, 0) {
-		return fmt.Appendf(out, `{"$real":"%g"}`, f)
-	}
-	out = strconv.AppendFloat(out, f, 'g', -1, 64)
-	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
-		return append(out, ".0"...)
-	}
-	return out
-}
