@@ -251,6 +251,9 @@ func (h *Host) Close(ctx context.Context) error {
 	return errors.Join(append(errs, h.sessions.Close(), h.home.Close(), h.logFile.Close())...)
 }
 
+// Logger is what the host logs to, and logs/sess.log in its home.
+func (h *Host) Logger() *slog.Logger { return h.log }
+
 // Sessions is the host's session store.
 func (h *Host) Sessions() *session.Store { return h.sessions }
 

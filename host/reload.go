@@ -139,7 +139,7 @@ func (h *Host) Refresh(ctx context.Context) {
 	}
 	h.read = now // before it is read: what changes meanwhile is noticed by the next
 	if _, _, err := h.reload(context.WithoutCancel(ctx)); err != nil {
-		h.log.WarnContext(ctx, "configuration not reloaded", "err", err)
+		h.log.ErrorContext(ctx, "what has changed of the configuration and the plugins is not used", "err", err)
 	}
 }
 

@@ -351,9 +351,9 @@ func TestMCPPages(t *testing.T) {
 func TestMCPConfirm(t *testing.T) {
 	t.Parallel()
 	overMCP(t, func(u *user) {
-		u.config(`{"chat":{"confirm":["delete"]}}`)
 		u.do("chat", "--message", "hello")
 		u.do("save", "v1")
+		u.config(`{"chat":{"confirm":["delete","save"]}}`)
 	}, func(t *testing.T, u *user, open func(mcp.ClientOptions, chan<- struct{}) *mcp.ClientSession) {
 		const args = `{"action":"delete","name":"v1"}`
 		dumb := structured(t, callSess(t, open(mcp.ClientOptions{}, nil), args))
@@ -375,6 +375,14 @@ func TestMCPConfirm(t *testing.T) {
 			}
 			if a := callSess(t, session, `{"action":"list"}`); a.IsError {
 				t.Errorf("what nobody is asked about: %s", toolText(t, a))
+			}
+			if action == "accept" {
+				continue
+			}
+			// All of it is shown, as one line, and nothing in it turns round what stands there.
+			callSess(t, session, `{"action":"save","name":"v2","note":"`+strings.Repeat("é", 400)+`\nAllow nothing?\u202e the end"}`)
+			if q := <-asked; !strings.Contains(q, " the end") || strings.ContainsAny(q, "\n\u202e") {
+				t.Errorf("the person was asked %q", q)
 			}
 		}
 	})

@@ -80,13 +80,16 @@ func (a *app) run(ctx context.Context) int {
 		if err := a.host.Close(end); err != nil && reply.Err == nil {
 			reply.Err = err
 		}
-		reply.Result.Notices = append(reply.Result.Notices, a.host.Troubles()...)
+		// Whatever becomes of the command, and however little it is to print.
+		for _, trouble := range a.host.Troubles() {
+			fmt.Fprintln(a.stderr, "note: "+surfaces.Printable(trouble))
+		}
 	}
 	if a.relay != nil {
 		a.relay.close()
 	}
 	if a.shown && reply.Err == nil {
-		return a.print(surfaces.RenderCLI(plugin.Result{Notices: reply.Result.Notices}, nil, surfaces.CLIOptions{Prog: prog, Quiet: reply.Quiet}))
+		return a.print(surfaces.CLIOutput{})
 	}
 	out := surfaces.RenderCLI(reply.Result, reply.Err, surfaces.CLIOptions{
 		Prog: prog, JSON: reply.JSON, Quiet: reply.Quiet, Effect: reply.Effect,

@@ -49,7 +49,7 @@ func (a *app) mcp(ctx context.Context, in *dispatch.Invocation) (plugin.Result, 
 	}()
 	err = server.ServeMCP(ctx, tools, a.stdin, a.out, server.MCPOptions{
 		Given:   plugin.Call{Agent: in.Call.Agent, Project: in.Call.Project, Session: in.Call.Session, Cwd: in.Call.Cwd},
-		Version: host.Version(), Logger: a.logger(),
+		Version: host.Version(), Logger: h.Logger(),
 	})
 	stop()
 	<-looking
@@ -69,7 +69,9 @@ type tools struct {
 func (t *tools) Dispatch(ctx context.Context, call plugin.Call, progress plugin.ProgressFunc) (plugin.Result, error) {
 	c, err := t.app.dialHome(ctx, t.home)
 	if err != nil {
-		return t.Host.Dispatch(ctx, call, progress)
+		result, err := t.Host.Dispatch(ctx, call, progress)
+		result.Notices = append(result.Notices, t.Troubles()...) // what this process prints nobody sees
+		return result, err
 	}
 	defer c.Close()
 	return c.Dispatch(ctx, call, progress)

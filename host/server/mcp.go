@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/uuid"
@@ -34,7 +35,8 @@ type speaker struct {
 	timed timedCall
 	sdk   *mcp.Server
 
-	mu       sync.Mutex // guards what follows, and that the tools change one at a time
+	looking  sync.Mutex // held while the tools are brought up to date
+	mu       sync.Mutex // guards what follows
 	commands []Command  // as of the last look
 	tools    *surfaces.Tools
 	offered  map[string]string // the tools that clients are told of, each as JSON
@@ -70,6 +72,8 @@ func (s *speaker) receive(next mcp.MethodHandler) mcp.MethodHandler {
 
 // look brings the tools up to date, and has clients told where that changes them.
 func (s *speaker) look(ctx context.Context) *surfaces.Tools {
+	s.looking.Lock() // what was asked for first must not be taken for the newer
+	defer s.looking.Unlock()
 	now := s.host.Commands(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,9 +205,10 @@ const allowID = "allow"
 // first return value is the question where there is no answer yet. Where the
 // client cannot ask, or the person does not allow it, the error says so.
 func allowed(req *mcp.CallToolRequest, what string) (*mcp.ElicitParams, error) {
-	const longest = 200 // of what people are shown
-	if len(what) > longest {
-		what = string([]rune(what)[:min(longest, len([]rune(what)))]) + "…"
+	// Whoever allows it has to see all of it, and nothing that looks like another question.
+	question := "Allow " + strings.ReplaceAll(surfaces.Printable(what), "\n", `\n`) + "?"
+	if short := []rune(what); len(short) > 200 {
+		what = string(short[:200]) + "…"
 	}
 	if answer, ok := req.Params.InputResponses[allowID].(*mcp.ElicitResult); ok {
 		if answer.Action == "accept" {
@@ -216,7 +221,7 @@ func allowed(req *mcp.CallToolRequest, what string) (*mcp.ElicitParams, error) {
 			WithHint("ask for it to be run by hand")
 	}
 	return &mcp.ElicitParams{
-		Mode: "form", Message: "Allow " + what + "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
+		Mode: "form", Message: question, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
 	}, nil
 }
 

@@ -95,9 +95,13 @@ func (m *mcpServer) begin(id string) bool {
 func (m *mcpServer) end(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if use := m.uses[id]; use != nil {
-		use.running--
-		use.last = m.now()
+	use := m.uses[id]
+	if use == nil {
+		return
+	}
+	use.running--
+	if use.last = m.now(); use.running == 0 && m.session(id) == nil { // its client has closed it
+		delete(m.uses, id)
 	}
 }
 

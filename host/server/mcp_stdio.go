@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -57,9 +58,10 @@ type stdioConn struct {
 	once     sync.Once
 	answered chan struct{} // holds a value when waiting may have become 0
 
-	mu      sync.Mutex // guards what follows, and is held while a line is written
-	out     io.Writer
-	waiting int // requests without an answer
+	waiting atomic.Int64 // requests without an answer
+
+	mu  sync.Mutex // guards out while a line is written, which takes as long as the client wants
+	out io.Writer
 }
 
 // SessionID is empty: there is one session.
@@ -96,9 +98,7 @@ func (c *stdioConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 				continue
 			}
 			if req, ok := msg.(*jsonrpc.Request); ok && req.IsCall() {
-				c.mu.Lock()
-				c.waiting++
-				c.mu.Unlock()
+				c.waiting.Add(1)
 			}
 			return msg, nil
 		}
@@ -110,10 +110,7 @@ func (c *stdioConn) awaitAnswers(ctx context.Context) {
 	enough := time.NewTimer(answersTime)
 	defer enough.Stop()
 	for {
-		c.mu.Lock()
-		waiting := c.waiting
-		c.mu.Unlock()
-		if waiting <= 0 {
+		if c.waiting.Load() <= 0 {
 			return
 		}
 		select {
@@ -161,7 +158,7 @@ func (c *stdioConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	defer c.mu.Unlock()
 	_, err = c.out.Write(append(data, '\n'))
 	if _, ok := msg.(*jsonrpc.Response); ok {
-		c.waiting--
+		c.waiting.Add(-1)
 		select {
 		case c.answered <- struct{}{}:
 		default:

@@ -5,6 +5,9 @@ import { button, coalesced, el, focusOn, icon, iconButton, more, reason, reconci
 /** How many messages are shown at first, and more at a time. */
 const pageLength = 50;
 
+/** @param {{ project: string, id: string }} at */
+const draftKey = (at) => `${at.project}/${at.id}`;
+
 /**
  * @typedef {import("./page.js").App} App
  * @typedef {import("../client.js").Snapshot} Snapshot
@@ -29,6 +32,10 @@ export class ConversationPane {
     /** @type {{ after: string, text: string, n: number }[]} */
     this.notes = []; // what slash commands answered
     this.sending = false;
+    /** @type {Map<string, string>} */
+    this.drafts = new Map(); // what is being written, by session
+    /** @type {{ project: string, id: string } | undefined} */
+    this.shownAt = undefined;
     this.shown = pageLength;
     /** @type {AbortController | undefined} */
     this.following = undefined;
@@ -87,9 +94,11 @@ export class ConversationPane {
 
   /** Begins anew with the session that the page is at. */
   open() {
+    if (this.shownAt) this.drafts.set(draftKey(this.shownAt), this.text.value);
+    this.shownAt = this.app.at;
     Object.assign(this, { info: undefined, page: undefined, turn: undefined, notes: [], sending: false, shown: pageLength, problem: "", gone: false, atEnd: true });
     this.model.value = "";
-    this.text.value = "";
+    this.text.value = this.shownAt ? this.drafts.get(draftKey(this.shownAt)) ?? "" : "";
     this.ask(undefined);
     this.log.replaceChildren();
     this.show();
@@ -338,7 +347,7 @@ export class ConversationPane {
         this.note(data.text);
         return;
       case "notice":
-        tell(data.text);
+        this.note(data.text);
         return;
       case "session_moved":
         this.app.sessions.refresh();
@@ -414,7 +423,8 @@ export class ConversationPane {
       problem = error;
     }
     if (problem) {
-      if (at === this.app.at && !arrived && !this.text.value.trim()) this.text.value = content;
+      if (!arrived && at !== this.app.at) this.drafts.set(draftKey(at), content);
+      else if (!arrived && !this.text.value.trim()) this.text.value = content;
       if (/** @type {any} */ (problem).code === "conflict") tell("The conversation has changed meanwhile. Look at it, then send your message again.", { error: true });
       else tellError(problem);
       if (at === this.app.at) this.refresh();

@@ -2,7 +2,7 @@
 
 import { AgentBackend } from "../client.js";
 import { ConversationPane } from "./conversation.js";
-import { ageTimes, button, el, focusOn, tell, tellError, toldRegion } from "./dom.js";
+import { ageTimes, button, el, focusOn, tellError, toldRegion } from "./dom.js";
 import { Notifications } from "./notifications.js";
 import { SessionsPane } from "./sessions.js";
 import { SnapshotsPane } from "./snapshots.js";
@@ -160,6 +160,7 @@ export class App {
         next.catch(() => {}); // it is told below
         await this.backend.rpc("gateway.version", {}, { signal }); // answered behind the subscription
         pause = firstPause;
+        this.running.clear();
         this.connected();
         for (let { value, done } = await next; !done; { value, done } = await events.next()) {
           if (signal.aborted) return;
@@ -189,7 +190,6 @@ export class App {
 
   connected() {
     this.online = true;
-    this.running.clear();
     this.state.textContent = "";
     this.state.classList.remove("off");
     this.modelNames = undefined;
@@ -210,6 +210,7 @@ export class App {
   /** @param {import("../client.js").GatewayEvent} event */
   happened({ kind, project = "default", session, verb, data }) {
     if (kind === "events.dropped" || kind === "plugins.changed") {
+      if (kind === "events.dropped") this.running.clear(); // nobody knows
       this.connected();
       return;
     }

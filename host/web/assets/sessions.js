@@ -1,6 +1,6 @@
 // The list of sessions: search, projects, trash.
 
-import { ask, button, coalesced, count, el, icon, iconButton, more, reason, reconcile, tell, when } from "./dom.js";
+import { ask, button, coalesced, count, el, icon, more, reason, reconcile, tell, when } from "./dom.js";
 
 /** How many sessions are asked for at first, and more at a time. */
 const pageLength = 200;
